@@ -1,0 +1,1 @@
+"""The shared language of all parts: signals, runs, faults, diagnoses, settings, errors."""

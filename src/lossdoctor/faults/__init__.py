@@ -1,0 +1,1 @@
+"""The faults: one file each, found by `lossdoctor.core.fault.faults`."""
