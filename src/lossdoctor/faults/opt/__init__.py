@@ -1,0 +1,1 @@
+"""Faults of optimiser and schedule."""
