@@ -1,1 +1,1 @@
-"""To come."""
+"""The examiner: recipes, plants, the matrix of rows, the score, the calibration."""
