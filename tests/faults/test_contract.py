@@ -28,6 +28,7 @@ from lossdoctor.diagnose import diagnose
 
 # A sick example must be unmistakable, all others must stay below what could be called present.
 PRESENT = 0.8
+PARTS = ("signals", "rows", "facts", "experiments")
 # Experiments that have their name and not yet their file.
 PLANNED_EXPERIMENTS = {"first_loss", "memorise", "baseline", "standardise", "rate", "unseen", "widen"}
 
@@ -142,19 +143,17 @@ def test_each_missing_need_gives_unknown(fault: Fault) -> None:
 
 @every_fault
 def test_detect_and_plant_share_no_number(fault: Fault) -> None:
-    planted = {float(number) for plant in fault.plants for text in planted_texts(plant) for number in re.findall(r"\d+\.?\d*(?:e-?\d+)?", text)}
+    texts = [text for plant in fault.plants for text in (plant.new, *(new for _, _, new in plant.also))]
+    planted = {float(number) for text in texts for number in re.findall(r"\d+\.?\d*(?:e-?\d+)?", text)}
     trivial = {0.0, 1.0, 2.0}
     assert not (planted - trivial) & rule_numbers(fault)
 
 
 def test_faults_load_without_a_framework() -> None:
-    code = "import sys; from lossdoctor.core.fault import faults; faults(); print([m for m in ('torch','pandas','plotly','sklearn') if m in sys.modules])"
+    heavy = ("torch", "pandas", "plotly", "sklearn")
+    code = f"import sys; from lossdoctor.core.fault import faults; faults(); print([name for name in {heavy} if name in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
-
-
-def planted_texts(plant: Any) -> list[str]:
-    return [plant.new, *(new for _, _, new in plant.also)]
 
 
 def rule_numbers(fault: Fault) -> set[float]:
@@ -173,10 +172,7 @@ def rule_numbers(fault: Fault) -> set[float]:
 
 def without(training: Training, name: str) -> Training:
     """Copy a training without one signal, row, fact or experiment."""
-    kept = {
-        part: {key: value for key, value in getattr(training, part).items() if key != name} for part in ("signals", "rows", "facts", "experiments")
-    }
-    return dataclasses.replace(training, **kept)
+    return dataclasses.replace(training, **{part: {k: v for k, v in getattr(training, part).items() if k != name} for part in PARTS})
 
 
 def damages(training: Training) -> Iterator[Training]:
@@ -187,7 +183,7 @@ def damages(training: Training) -> Iterator[Training]:
     yield dataclasses.replace(training, signals={name: Series.of([]) for name in training.signals})
     for stop in (0, 1, 2, 3):
         yield cut(training, stop)
-    for part in ("signals", "rows", "facts", "experiments"):
+    for part in PARTS:
         for name in getattr(training, part):
             yield without(training, name)
     for name, rows in training.rows.items():

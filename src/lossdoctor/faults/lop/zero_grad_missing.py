@@ -27,6 +27,8 @@ A loop that decays `.grad` by hand instead of clearing it, as a home-made moment
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from lossdoctor.core.diagnosis import Evidence
@@ -72,9 +74,9 @@ def _growth(training: Training) -> tuple[Evidence, ...]:
     return (Evidence("grad_norm", span, f"{norms.first:.3g} to {norms.last:.3g}", "no growth", "the sum of old gradients grows"),)
 
 
-def _run(not_reset: list[float], backwards: float = 1.0, **signals: list[float]) -> Training:
-    count = [backwards] * len(not_reset)
-    return Training(signals={"not_reset": Series.of(not_reset), "backwards": Series.of(count)} | {k: Series.of(v) for k, v in signals.items()})
+def _run(not_reset: Sequence[float], backwards: float = 1.0, **signals: Sequence[float]) -> Training:
+    recorded = {"not_reset": not_reset, "backwards": [backwards] * len(not_reset), **signals}
+    return Training(signals={name: Series.of(values) for name, values in recorded.items()})
 
 
 FAULT = Fault(
