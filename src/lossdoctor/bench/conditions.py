@@ -1,0 +1,117 @@
+"""Which conditions the bench plants: the suites, the plants of each, and which verdicts name them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from lossdoctor.bench.edit import Recipe
+from lossdoctor.bench.plants import PLANTS
+from lossdoctor.core.diagnosis import HEALTHY
+from lossdoctor.core.errors import UsageError
+from lossdoctor.core.fault import Level, Plant, faults, find_fault
+
+# The ten conditions that the project starts from, each with the slug whose plants make it (field guide, section 0).
+TEN = {
+    HEALTHY: HEALTHY,
+    "lr-too-high": "lr-too-high",
+    "lr-too-low": "lr-too-low",
+    "labels-meaningless": "labels-meaningless",
+    "zero-grad-missing": "zero-grad-missing",
+    "inputs-unscaled": "inputs-unscaled",
+    "dead-units": "dead-units",
+    "overfitting": "too-few-examples",
+    "model-too-small": "model-too-small",
+    "input-bottleneck": "input-bottleneck",
+}
+# What watching alone decides (the first form of the main job).
+WATCHING = (
+    HEALTHY,
+    "zero-grad-missing",
+    "step-missing",
+    "optimizer-lacks-parameters",
+    "softmax-before-cross-entropy",
+    "loss-broadcast",
+    "eval-mode-in-training",
+    "train-mode-in-eval",
+    "loss-not-finite",
+    "inputs-not-finite",
+    "input-bottleneck",
+    "lr-too-high",
+    "lr-too-low",
+    "inputs-unscaled",
+    "overfitting",
+    "too-few-examples",
+)
+SUITES = ("ten", "watching", "all")
+
+
+@dataclass(frozen=True)
+class Condition:
+    """Hold a condition that the bench plants.
+
+    Args:
+        name: what the table calls it.
+        plants: source edits; empty for `healthy`.
+        accepted: verdicts that name it.
+
+    Example:
+        >>> condition("healthy").accepted
+        ('healthy',)
+    """
+
+    name: str
+    plants: tuple[Plant, ...]
+    accepted: tuple[str, ...]
+
+    def plant_for(self, recipe: Recipe, level: Level) -> Plant | None:
+        """Return the first plant of a level that is meant for a recipe, or None."""
+        return next((plant for plant in self.plants if plant.level == level and recipe.takes(plant)), None)
+
+
+def condition(name: str, planted_by: str | None = None) -> Condition:
+    """Build the condition of a slug.
+
+    Args:
+        name: a fault's slug or code, or `healthy`.
+        planted_by: slug whose plants make it, where that is another.
+
+    Raises:
+        UsageError: where no fault and no plant has that name.
+    """
+    if name == HEALTHY:
+        return Condition(HEALTHY, (), (HEALTHY,))
+    source = planted_by or name
+    slug = source if source in faults() or source in PLANTS else find_fault(source).slug
+    known = faults().get(slug)
+    plants = known.plants if known is not None and known.plants else PLANTS.get(slug, ())
+    return Condition(name if planted_by else slug, plants, _accepted(name if planted_by else slug, slug))
+
+
+def _accepted(name: str, slug: str) -> tuple[str, ...]:
+    # Planted by cutting the data, both names are right: too few examples is the cause and overfitting its symptom.
+    if slug == "too-few-examples":
+        return ("too-few-examples", "overfitting")
+    return (name,)
+
+
+def suite(name: str) -> list[Condition]:
+    """Return the conditions of a suite: `ten`, `watching`, or `all` that have plants.
+
+    Example:
+        >>> len(suite("ten"))
+        10
+    """
+    if name == "ten":
+        return [condition(*pair) if pair[0] != pair[1] else condition(pair[0]) for pair in TEN.items()]
+    if name == "watching":
+        return [condition(slug) for slug in WATCHING if slug == HEALTHY or slug in faults()]
+    if name == "all":
+        slugs = dict.fromkeys((*(slug for slug, fault in faults().items() if fault.plants), *PLANTS))
+        return [condition(HEALTHY), *(condition(slug) for slug in slugs)]
+    raise UsageError(f"no suite is called {name!r}; there are: {', '.join(SUITES)}")
+
+
+def chosen(suite_name: str, names: Sequence[str]) -> list[Condition]:
+    """Return the named conditions, or those of a suite where none is named."""
+    return [condition(name) for name in names] if names else suite(suite_name)

@@ -1,0 +1,117 @@
+"""Plant faults in healthy scripts and show how many of them the doctor names."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+import click
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from lossdoctor.bench.matrix import Outcome, Row
+    from lossdoctor.core.fault import Level
+
+
+@click.command()
+@click.option(
+    "--suite", "suite_name", type=click.Choice(["ten", "watching", "all"]), default="ten", show_default=True, help="What is planted."
+)
+@click.option("--recipes", "recipe_names", metavar="NAMES", default="", help="Recipes, separated by commas; all where left out.")
+@click.option("--faults", "fault_names", metavar="SLUGS", default="", help="Conditions, separated by commas, instead of a suite.")
+@click.option("--seeds", type=click.IntRange(1), default=5, show_default=True, help="How many seeds of each script.")
+@click.option("--first-seed", type=click.IntRange(0), default=0, show_default=True, help="The first of the seeds.")
+@click.option("--levels", default="middle", show_default=True, help="Severities: mild, middle, severe, separated by commas.")
+@click.option("--jobs", type=click.IntRange(1), default=None, help="Rows at once; as many as cores where left out.")
+@click.option("--workup", type=click.Choice(["auto", "none", "full"]), default=None, help="Passed on to `lossdoctor run`.")
+@click.option("--json", "json_path", type=click.Path(dir_okay=False, path_type=Path), default=None, help="Write rows and figures as JSON.")
+@click.option("--calibrate", is_flag=True, help="Learn the probabilities of the rules from these rows and write calibration.json.")
+def command(
+    suite_name: str,
+    recipe_names: str,
+    fault_names: str,
+    seeds: int,
+    first_seed: int,
+    levels: str,
+    jobs: int | None,
+    workup: str | None,
+    json_path: Path | None,
+    calibrate: bool,
+) -> None:
+    """Plant faults in healthy scripts and show how many of them the doctor names.
+
+    Each row is a recipe with one source edit, run by `lossdoctor run` in a process of its own. The table counts the verdicts.
+    """
+    from rich.console import Console
+
+    from lossdoctor.bench.score import as_json
+    from lossdoctor.bench.tables import summary
+
+    options = ("--workup", workup) if workup else ()
+    laid = _rows(suite_name, _names(recipe_names), _names(fault_names), _levels(levels), range(first_seed, first_seed + seeds), options)
+    outcomes = _run(laid, jobs or os.cpu_count() or 1)
+    Console().print(summary(outcomes))
+    if json_path is not None:
+        json_path.write_text(json.dumps(as_json(outcomes), indent=1) + "\n", encoding="utf-8")
+    if calibrate:
+        _calibrate(outcomes)
+
+
+def _names(text: str) -> list[str]:
+    return [name.strip() for name in text.split(",") if name.strip()]
+
+
+def _levels(text: str) -> list[Level]:
+    from lossdoctor.core.errors import UsageError
+
+    names = _names(text)
+    for name in names:
+        if name not in ("mild", "middle", "severe"):
+            raise UsageError(f"no level is called {name!r}; there are: mild, middle, severe")
+    return cast("list[Level]", names)
+
+
+def _rows(
+    suite_name: str, recipe_names: Sequence[str], fault_names: Sequence[str], levels: Sequence[Level], seeds: range, options: Any
+) -> list[Row]:
+    from lossdoctor.bench.conditions import chosen
+    from lossdoctor.bench.edit import find_recipe, recipes
+    from lossdoctor.bench.matrix import rows
+
+    scripts = [find_recipe(name) for name in recipe_names] or list(recipes().values())
+    return rows(scripts, chosen(suite_name, fault_names), levels, seeds, options)
+
+
+def _run(laid: Sequence[Row], jobs: int) -> list[Outcome]:
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    from lossdoctor.bench.matrix import run_rows
+
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    outcomes: dict[tuple[Any, ...], Outcome] = {}
+    with Progress(*columns, console=Console(stderr=True)) as progress:
+        task = progress.add_task("rows", total=len(laid))
+        for outcome in run_rows(laid, jobs):
+            outcomes[_key(outcome.row)] = outcome
+            progress.update(task, advance=1, description=f"{outcome.row.planted} on {outcome.row.recipe}: {outcome.verdict}")
+    return [outcomes[_key(row)] for row in laid]
+
+
+def _key(row: Row) -> tuple[Any, ...]:
+    return (row.recipe, row.planted, row.level, row.seed)
+
+
+def _calibrate(outcomes: Sequence[Outcome]) -> None:
+    from lossdoctor.bench.calibrate import calibrate, held_out
+    from lossdoctor.diagnose import confidence
+
+    for left in held_out(outcomes):
+        found = f"{left.present} said to be present, {left.right} of them planted, {left.planted} planted in all"
+        click.echo(f"held out {left.recipe}: Brier score {left.brier:.4f}; {found}", err=True)
+    fitted = calibrate(outcomes)
+    confidence.write(fitted)
+    click.echo(f"wrote the tables of {len(fitted)} faults to {confidence.PATH}", err=True)
