@@ -1,0 +1,65 @@
+"""The options that several commands share; their defaults are the settings."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+from lossdoctor.core.config import FAIL_ON, WORKUP, parse_budget, parse_codes
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+
+class _Parsed(click.ParamType):
+    """Let a function that raises `ValueError` read an option's value."""
+
+    def __init__(self, name: str, parse: Callable[[object], Any]) -> None:
+        self.name = name
+        self._parse = parse
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Return the value read from what the user typed."""
+        try:
+            return self._parse(value)
+        except ValueError as error:
+            self.fail(f"{value!r}: {error}", param, ctx)
+
+
+def out(function: Function) -> Function:
+    """Add `--out`."""
+    return click.option("--out", type=click.Path(file_okay=False, path_type=Path), metavar="DIR", help="Folder of the runs  [.lossdoctor]")(
+        function
+    )
+
+
+def reporting(function: Function) -> Function:
+    """Add the options of every command that diagnoses."""
+    for option in reversed(
+        (
+            click.option("--json", "json", metavar="FILE", help="Write the report as JSON; - is standard output."),
+            click.option("--quiet", "-q", is_flag=True, help="Say nothing but errors."),
+            click.option(
+                "--select", type=_Parsed("codes", parse_codes), metavar="CODES", help="Faults to look for: codes, slugs, families."
+            ),
+            click.option("--ignore", type=_Parsed("codes", parse_codes), metavar="CODES", help="Faults to leave out."),
+            click.option("--fail-on", type=click.Choice(FAIL_ON), help="Turn status 0 into 1 where such a fault is present  [never]"),
+        )
+    ):
+        function = option(function)
+    return function
+
+
+def recording(function: Function) -> Function:
+    """Add the options of every command that records."""
+    for option in reversed(
+        (
+            click.option("--max-steps", type=click.IntRange(1), metavar="N", help="End the recording, not the script, after N steps."),
+            click.option("--budget", type=_Parsed("budget", parse_budget), metavar="SHARE", help="What measuring may cost  [1%]"),
+            click.option("--workup", type=click.Choice(WORKUP), help="Active experiments after the run  [auto]"),
+        )
+    ):
+        function = option(function)
+    return function

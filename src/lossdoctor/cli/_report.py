@@ -1,0 +1,89 @@
+"""What the commands do with a diagnosis: print it, write it as JSON, turn it into an exit status."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import IO, TYPE_CHECKING
+
+import click
+
+from lossdoctor.core.errors import LossdoctorError, UsageError
+
+if TYPE_CHECKING:
+    from lossdoctor.core.diagnosis import Diagnosis
+
+_STANDARD_OUTPUT = Path("-")
+
+
+def json_file(text: str | None, *, standard_output: bool = True) -> Path | None:
+    """Turn the value of `--json` into a path that stays right when the script changes directory.
+
+    Args:
+        standard_output: whether `-` is allowed; it is not where standard output is the script's.
+
+    Raises:
+        UsageError: where nothing can be written there.
+    """
+    if text is None:
+        return None
+    if text == "-":
+        if not standard_output:
+            raise UsageError("--json - is not possible here: standard output is the script's; name a file")
+        return _STANDARD_OUTPUT
+    path = Path(text).absolute()
+    if path.is_dir():
+        raise UsageError(f"--json {text}: this is a folder; name a file")
+    if not path.parent.is_dir():
+        raise UsageError(f"--json {text}: there is no folder {str(path.parent)!r}")
+    return path
+
+
+def write_json(diagnosis: Diagnosis, file: Path) -> None:
+    """Write the report as JSON.
+
+    Raises:
+        LossdoctorError: where the file cannot be written.
+    """
+    from lossdoctor.report.json import dumps
+
+    text = dumps(diagnosis)
+    if file == _STANDARD_OUTPUT:
+        click.echo(text, nl=False)
+        return
+    try:
+        file.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise LossdoctorError(f"the report could not be written to {file}: {error.strerror}") from error
+
+
+def print_report(diagnosis: Diagnosis, stream: IO[str] | None = None) -> None:
+    """Print the report for a reader; to standard output where no stream is given."""
+    from rich.console import Console
+
+    from lossdoctor.report.terminal import render
+
+    render(diagnosis, Console(file=stream or sys.stdout))
+
+
+def deliver(diagnosis: Diagnosis, file: Path | None, quiet: bool) -> None:
+    """Print the report to standard output and write it as JSON, as the options ask; never two texts into one stream."""
+    if file is not None:
+        write_json(diagnosis, file)
+    if not quiet and file != _STANDARD_OUTPUT:
+        print_report(diagnosis)
+
+
+def fails(diagnosis: Diagnosis, fail_on: str) -> bool:
+    """Tell whether a fault of the severity of `--fail-on`, or above, is present."""
+    severities = {"error": ("error",), "warning": ("error", "warning"), "never": ()}[fail_on]
+    return any(finding.severity in severities for finding in diagnosis.present)
+
+
+def say(text: str) -> None:
+    """Print one line of our own to standard error; never fail for it."""
+    try:
+        click.echo(f"lossdoctor: {text}", err=True)
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 2)  # standard error has gone, as in `2>&1 | head`

@@ -1,0 +1,89 @@
+"""Watch an unchanged script train, and say what is wrong with it."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from lossdoctor.cli import _options, _report
+from lossdoctor.core.errors import LossdoctorError, UsageError
+
+if TYPE_CHECKING:
+    from lossdoctor.session import Outcome
+
+
+@click.command(context_settings={"allow_interspersed_args": False})
+@click.option("-m", "--module", is_flag=True, help="SCRIPT is the name of a module, as in python -m.")
+@_options.reporting
+@_options.out
+@_options.recording
+@click.argument("script", metavar="SCRIPT")
+@click.argument("arguments", nargs=-1, type=click.UNPROCESSED, metavar="[ARGS]...")
+def command(
+    script: str,
+    arguments: Sequence[str],
+    module: bool,
+    json: str | None,
+    quiet: bool,
+    select: Sequence[str],
+    ignore: Sequence[str],
+    fail_on: str,
+    out: Path,
+    max_steps: int | None,
+    budget: float,
+    workup: str,
+) -> None:
+    """Watch SCRIPT train as python would run it with ARGS, and say what is wrong with it.
+
+    Our own words go to standard error, after the script's. The exit status is the script's.
+    """
+    from lossdoctor.launch.supervisor import Job, end_as
+    from lossdoctor.session import Choice, check_choice, watch_script
+
+    file = _report.json_file(json, standard_output=False)
+    choice = Choice(select, ignore, workup)
+    check_choice(choice)
+    if not module and not os.path.exists(script):
+        raise UsageError(f"no such script: {script!r}")
+    job = Job((script, *arguments), out.absolute(), module, budget, max_steps)
+    outcome = watch_script(job, choice, modules=() if quiet else ("rich.console", "lossdoctor.report.terminal"))
+    failed = _tell(outcome, file, quiet, fail_on)
+    end_as(1 if failed and outcome.ending.status == 0 else outcome.ending.status)
+
+
+def _tell(outcome: Outcome, file: Path | None, quiet: bool, fail_on: str) -> bool:
+    """Deliver the report, whatever of it can be; tell whether `--fail-on` is met."""
+    diagnosis = outcome.diagnosis
+    if diagnosis is None:
+        _say_error(outcome.error, outcome.folder)
+        return False
+    if file is not None:
+        _attempt(lambda: _report.write_json(diagnosis, file))
+    if not quiet:
+        _attempt(lambda: _report.print_report(diagnosis, sys.stderr))
+    return _report.fails(diagnosis, fail_on)
+
+
+def _attempt(work: Callable[[], None]) -> None:
+    """Do our part; its failure is told, and never changes how the script ended."""
+    try:
+        work()
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 2)  # nobody reads standard error any more
+    except KeyboardInterrupt:
+        _report.say("interrupted; `lossdoctor report last` prints the report")
+    except Exception as error:
+        _say_error(error, None)
+
+
+def _say_error(error: BaseException | None, folder: Path | None) -> None:
+    from lossdoctor.cli import describe
+
+    words = str(error) if isinstance(error, LossdoctorError) else describe(error or Exception("no diagnosis"))
+    again = f"; the record is kept: lossdoctor report {folder}" if folder is not None else ""
+    _report.say(words + again)

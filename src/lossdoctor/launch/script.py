@@ -1,0 +1,134 @@
+"""Run a script or a module as python would, with the recorder armed. Nothing heavy is imported here.
+
+A file is compiled and executed in the `__main__` module that python itself made; a module, a folder or a zip file goes
+through `runpy` as python's own start does. An error leaves through python's own handling, so that the exit status, the
+excepthook, threads and atexit are python's; only our frames are taken out of its traceback.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import json
+import os
+import runpy
+import sys
+from importlib.machinery import SourcelessFileLoader, SourceFileLoader
+from types import CodeType, TracebackType
+from typing import Any
+
+from lossdoctor.launch.frames import hide_our_frames
+
+# What python's own `__main__` holds before the first line of a script runs; the rest is the launcher's.
+_OWN = ("__name__", "__doc__", "__package__", "__loader__", "__spec__", "__annotations__", "__builtins__", "__file__", "__cached__")
+
+
+def main() -> None:
+    """Run what the command line names: our options as one JSON argument, then the script and its arguments."""
+    job = json.loads(sys.argv[1])
+    rest = sys.argv[2:]
+    interpreter = sys.orig_argv[: len(sys.orig_argv) - len(rest) - 2]
+    sys.orig_argv = [*interpreter, *(["-m"] if job["module"] else []), *rest]
+    _arm(job, rest)
+    try:
+        if job["module"]:
+            _run_module(rest)
+        else:
+            _run_path(rest)
+    except BaseException as error:
+        _tell_ending(job, error)
+        _print_as_python()
+        raise
+    _tell_ending(job, None)
+
+
+def _arm(job: dict[str, Any], rest: list[str]) -> None:
+    """Arm the recorder; whatever goes wrong with it is no reason to keep the script from running."""
+    private = {"argv": rest, "module": job["module"], "cwd": os.getcwd(), "environ": dict(os.environ), "python": sys.executable}
+    with contextlib.suppress(Exception):
+        from lossdoctor import record
+
+        recorder = record.arm(
+            job["out"], script=job["script"], budget=job["budget"], max_steps=job["max_steps"], private=private, facts=job["facts"]
+        )
+        # Registered first, so run last: after the script's threads and its own atexit calls.
+        atexit.register(_stop, recorder, os.getpid())
+
+
+def _stop(recorder: Any, process: int) -> None:
+    if os.getpid() == process:  # a forked child runs atexit too
+        with contextlib.suppress(Exception):
+            recorder.stop()
+
+
+def _run_path(rest: list[str]) -> None:
+    """Execute a file, or the `__main__.py` of a folder or zip file."""
+    path = os.path.join(os.getcwd(), rest[0])
+    _clear_main()
+    sys.argv = list(rest)
+    if os.path.isdir(path) or not _is_file_of_code(path):
+        sys.path.insert(0, path)
+        runpy._run_module_as_main("__main__", alter_argv=False)  # type: ignore[attr-defined]
+        return
+    if not getattr(sys.flags, "safe_path", False):
+        sys.path.insert(0, os.path.dirname(os.path.realpath(path)))
+    namespace = vars(sys.modules["__main__"])
+    code, namespace["__loader__"] = _load(path)
+    namespace["__file__"] = path
+    exec(code, namespace)
+
+
+def _run_module(rest: list[str]) -> None:
+    """Execute a module as `python -m` does; it sets `sys.argv[0]` itself."""
+    _clear_main()
+    if not getattr(sys.flags, "safe_path", False):
+        sys.path.insert(0, os.getcwd())
+    sys.argv = ["-m", *rest[1:]]
+    runpy._run_module_as_main(rest[0])  # type: ignore[attr-defined]
+
+
+def _clear_main() -> None:
+    """Leave in `__main__` what python puts there itself, for a script that begins."""
+    namespace = vars(sys.modules["__main__"])
+    for name in [name for name in namespace if name not in _OWN]:
+        del namespace[name]
+    namespace["__doc__"] = None
+    if "__annotations__" in namespace:
+        namespace["__annotations__"] = {}
+
+
+def _is_file_of_code(path: str) -> bool:
+    """Tell a file of code from an archive that python would look into."""
+    import zipfile
+
+    return path.endswith((".py", ".pyc")) or not zipfile.is_zipfile(path)
+
+
+def _load(path: str) -> tuple[CodeType, SourceFileLoader | SourcelessFileLoader]:
+    if path.endswith(".pyc"):
+        compiled = SourcelessFileLoader("__main__", path)
+        code = compiled.get_code("__main__")
+        assert code is not None
+        return code, compiled
+    with open(path, "rb") as stream:
+        return compile(stream.read(), path, "exec", dont_inherit=True), SourceFileLoader("__main__", path)
+
+
+def _print_as_python() -> None:
+    """Have python print the error that is about to leave through our frames without them."""
+    chosen = sys.excepthook
+
+    def print_without_our_frames(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+        sys.excepthook = chosen
+        hide_our_frames(error)
+        chosen(kind, error, error.__traceback__)
+
+    sys.excepthook = print_without_our_frames
+
+
+def _tell_ending(job: dict[str, Any], error: BaseException | None) -> None:
+    """Leave a word for the supervisor how the script ended; the exit status alone does not tell an error from an exit."""
+    how = "returned" if error is None else "exit" if isinstance(error, SystemExit) else "exception"
+    name = type(error).__name__ if how == "exception" else None
+    with contextlib.suppress(OSError), open(job["ending"], "w") as stream:
+        json.dump({"how": how, "exception": name}, stream)

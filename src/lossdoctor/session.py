@@ -1,0 +1,125 @@
+"""Join the parts: watch a script, load what was recorded, diagnose it, keep the report beside the record.
+
+What is active (experiments, trials) finds its place in `diagnose_folder`: between two diagnoses of one run.
+"""
+
+from __future__ import annotations
+
+import datetime
+import importlib
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from lossdoctor.launch.supervisor import Ending, Job, patient_with_interrupts, run_folder, supervise, write_ending
+
+if TYPE_CHECKING:
+    from lossdoctor.core.diagnosis import Diagnosis
+    from lossdoctor.core.run import Run
+
+
+@dataclass(frozen=True)
+class Choice:
+    """Hold which faults to look for and which experiments to do.
+
+    Args:
+        select: codes, slugs or families to look for; all where empty.
+        ignore: codes, slugs or families to leave out.
+        workup: `auto`, `none` or `full`.
+
+    Example:
+        >>> Choice(ignore=("NUM",)).workup
+        'auto'
+    """
+
+    select: Sequence[str] = ()
+    ignore: Sequence[str] = ()
+    workup: str = "auto"
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """Hold what a watched script left.
+
+    Args:
+        ending: how its process ended.
+        folder: its run, or None where nothing was recorded.
+        diagnosis: what was found, or None where our own error kept us from it.
+        error: that error, or None.
+    """
+
+    ending: Ending
+    folder: Path | None = None
+    diagnosis: Diagnosis | None = None
+    error: Exception | None = None
+
+
+def watch_script(job: Job, choice: Choice, *, modules: Sequence[str] = ()) -> Outcome:
+    """Run a script to its end and diagnose it; an error of ours is part of the outcome, for the script has run.
+
+    Args:
+        modules: imported while the script runs, so that the report stands soon after its end.
+    """
+    ending = supervise(job, lambda: _import(("lossdoctor.diagnose", "lossdoctor.core.store", *modules)))
+    folder = None
+    try:
+        with patient_with_interrupts():
+            folder = run_folder(job.out, ending)
+            if folder is not None:
+                write_ending(folder, ending)
+            return Outcome(ending, folder, _diagnose(_run(job, ending, folder), folder, choice))
+    except Exception as error:
+        return Outcome(ending, folder, error=error)
+
+
+def diagnose_folder(folder: Path, choice: Choice) -> Diagnosis:
+    """Diagnose a recorded run.
+
+    Raises:
+        LossdoctorError: where the folder holds no run.
+    """
+    from lossdoctor.core.store import load_run
+
+    return _diagnose(load_run(folder), None, choice)
+
+
+def check_choice(choice: Choice) -> None:
+    """Raise `UsageError` where a choice names no fault; before a long run, not after it."""
+    if choice.select or choice.ignore:
+        from lossdoctor.diagnose import choose
+
+        choose(choice.select, choice.ignore)
+
+
+def _run(job: Job, ending: Ending, folder: Path | None) -> Run:
+    from lossdoctor.core.run import Run
+    from lossdoctor.core.store import load_run
+
+    run = Run(facts=_facts(job, ending)) if folder is None else load_run(folder)
+    if ending.note:
+        run.notes.append(ending.note)
+    return run
+
+
+def _facts(job: Job, ending: Ending) -> dict[str, Any]:
+    """Return what is known of a script that recorded nothing."""
+    started = datetime.datetime.fromtimestamp(ending.began).isoformat(timespec="seconds")
+    return {"script": job.script, "started": started, "pid": ending.pid, "ended": ending.facts}
+
+
+def _diagnose(run: Run, folder: Path | None, choice: Choice) -> Diagnosis:
+    from lossdoctor.diagnose import diagnose
+    from lossdoctor.report.json import dumps
+
+    diagnosis = diagnose(run, select=choice.select, ignore=choice.ignore)
+    if folder is not None:
+        with suppress(OSError):  # a full disk: the report is still printed
+            (folder / "diagnosis.json").write_text(dumps(diagnosis), encoding="utf-8")
+    return diagnosis
+
+
+def _import(names: Sequence[str]) -> None:
+    for name in names:
+        importlib.import_module(name)
