@@ -7,15 +7,16 @@ from __future__ import annotations
 
 import datetime
 import importlib
-from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lossdoctor.launch.supervisor import Ending, Job, patient_with_interrupts, run_folder, supervise, write_ending
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
     from lossdoctor.core.diagnosis import Diagnosis
     from lossdoctor.core.run import Run
 

@@ -49,15 +49,18 @@ class Commands(click.Group):
             formatter.write_dl([(name, _first_line(Path(__file__).with_name(f"{name}.py"))) for name in self.list_commands(ctx)])
 
 
-@click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100}, no_args_is_help=True)
+@click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100}, invoke_without_command=True)
 @click.version_option(__version__, "-V", "--version", prog_name="lossdoctor")
 @click.pass_context
 def group(context: click.Context) -> None:
     """Say why a training run fails, show the evidence, and say whether a bigger machine would help."""
     from lossdoctor.core.config import load_settings
 
+    if context.invoked_subcommand is None:
+        click.echo(context.get_help())
+        return
     settings = vars(load_settings(Path.cwd()))
-    context.default_map = {name: settings for name in group.list_commands(context)}
+    context.default_map = dict.fromkeys(group.list_commands(context), settings)
 
 
 def main() -> None:
@@ -74,17 +77,10 @@ def main() -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # whoever read our output has gone
         status = 0
     except Exception as error:
+        from lossdoctor.cli._report import describe
+
         status = _say(describe(error), 3)
     sys.exit(status if isinstance(status, int) else 0)
-
-
-def describe(error: BaseException) -> str:
-    """Say in one sentence that something of ours failed, and how to learn more; print the traceback where it was asked for."""
-    if os.environ.get("LOSSDOCTOR_DEBUG"):
-        import traceback
-
-        traceback.print_exception(error)
-    return f"an error of our own, {type(error).__name__}: {error}; LOSSDOCTOR_DEBUG=1 shows where"
 
 
 def _say(text: str, status: int) -> int:

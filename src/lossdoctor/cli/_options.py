@@ -13,19 +13,16 @@ from lossdoctor.core.config import FAIL_ON, WORKUP, parse_budget, parse_codes
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 
-class _Parsed(click.ParamType):
+def _read_by(parse: Callable[[object], Any]) -> Callable[[click.Context, click.Parameter, Any], Any]:
     """Let a function that raises `ValueError` read an option's value."""
 
-    def __init__(self, name: str, parse: Callable[[object], Any]) -> None:
-        self.name = name
-        self._parse = parse
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """Return the value read from what the user typed."""
+    def read(context: click.Context, parameter: click.Parameter, value: Any) -> Any:
         try:
-            return self._parse(value)
+            return None if value is None else parse(value)
         except ValueError as error:
-            self.fail(f"{value!r}: {error}", param, ctx)
+            raise click.BadParameter(f"{value!r}: {error}", context, parameter) from None
+
+    return read
 
 
 def out(function: Function) -> Function:
@@ -42,9 +39,13 @@ def reporting(function: Function) -> Function:
             click.option("--json", "json", metavar="FILE", help="Write the report as JSON; - is standard output."),
             click.option("--quiet", "-q", is_flag=True, help="Say nothing but errors."),
             click.option(
-                "--select", type=_Parsed("codes", parse_codes), metavar="CODES", help="Faults to look for: codes, slugs, families."
+                "--select",
+                type=click.UNPROCESSED,
+                callback=_read_by(parse_codes),
+                metavar="CODES",
+                help="Faults to look for: codes, slugs, families.",
             ),
-            click.option("--ignore", type=_Parsed("codes", parse_codes), metavar="CODES", help="Faults to leave out."),
+            click.option("--ignore", type=click.UNPROCESSED, callback=_read_by(parse_codes), metavar="CODES", help="Faults to leave out."),
             click.option("--fail-on", type=click.Choice(FAIL_ON), help="Turn status 0 into 1 where such a fault is present  [never]"),
         )
     ):
@@ -57,7 +58,9 @@ def recording(function: Function) -> Function:
     for option in reversed(
         (
             click.option("--max-steps", type=click.IntRange(1), metavar="N", help="End the recording, not the script, after N steps."),
-            click.option("--budget", type=_Parsed("budget", parse_budget), metavar="SHARE", help="What measuring may cost  [1%]"),
+            click.option(
+                "--budget", type=click.UNPROCESSED, callback=_read_by(parse_budget), metavar="SHARE", help="What measuring may cost  [1%]"
+            ),
             click.option("--workup", type=click.Choice(WORKUP), help="Active experiments after the run  [auto]"),
         )
     ):

@@ -5,13 +5,15 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
-from typing import IO, TYPE_CHECKING
+from typing import IO, TYPE_CHECKING, Any, cast
 
 import click
 
 from lossdoctor.core.errors import LossdoctorError, UsageError
 
 if TYPE_CHECKING:
+    from rich.table import Table
+
     from lossdoctor.core.diagnosis import Diagnosis
 
 _STANDARD_OUTPUT = Path("-")
@@ -48,14 +50,48 @@ def write_json(diagnosis: Diagnosis, file: Path) -> None:
     """
     from lossdoctor.report.json import dumps
 
-    text = dumps(diagnosis)
+    _write(dumps(diagnosis), file)
+
+
+def write_plain(value: Any, json_option: str) -> None:
+    """Write plain values as JSON where `--json` says."""
+    import json
+
+    file = json_file(json_option)
+    assert file is not None
+    _write(json.dumps(value, indent=2) + "\n", file)
+
+
+def _write(text: str, file: Path) -> None:
     if file == _STANDARD_OUTPUT:
         click.echo(text, nl=False)
         return
     try:
         file.write_text(text, encoding="utf-8")
     except OSError as error:
-        raise LossdoctorError(f"the report could not be written to {file}: {error.strerror}") from error
+        raise LossdoctorError(f"{file} could not be written: {error.strerror}") from error
+
+
+def table(*columns: str | tuple[str, str]) -> Table:
+    """Make a table without boxes; a column is its heading, or its heading and how it is justified."""
+    from rich.table import Table
+
+    made = Table(box=None, pad_edge=False, header_style="bold")
+    for column in columns:
+        heading, justify = (column, "left") if isinstance(column, str) else column
+        made.add_column(heading, justify=cast("Any", justify), no_wrap=True)
+    return made
+
+
+def print_table(made: Table) -> None:
+    """Print a table to standard output; never narrower than its content where no terminal limits it."""
+    from rich.console import Console
+    from rich.measure import Measurement
+
+    console = Console()
+    if not console.is_terminal:
+        console = Console(width=max(console.width, Measurement.get(console, console.options.update(max_width=10_000), made).maximum))
+    console.print(made)
 
 
 def print_report(diagnosis: Diagnosis, stream: IO[str] | None = None) -> None:
@@ -87,3 +123,12 @@ def say(text: str) -> None:
         click.echo(f"lossdoctor: {text}", err=True)
     except OSError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), 2)  # standard error has gone, as in `2>&1 | head`
+
+
+def describe(error: BaseException) -> str:
+    """Say in one sentence that something of ours failed, and how to learn more; print the traceback where it was asked for."""
+    if os.environ.get("LOSSDOCTOR_DEBUG"):
+        import traceback
+
+        traceback.print_exception(error)
+    return f"an error of our own, {type(error).__name__}: {error}; LOSSDOCTOR_DEBUG=1 shows where"

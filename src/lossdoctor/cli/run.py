@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
@@ -14,6 +12,9 @@ from lossdoctor.cli import _options, _report
 from lossdoctor.core.errors import LossdoctorError, UsageError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from pathlib import Path
+
     from lossdoctor.session import Outcome
 
 
@@ -82,8 +83,6 @@ def _attempt(work: Callable[[], None]) -> None:
 
 
 def _say_error(error: BaseException | None, folder: Path | None) -> None:
-    from lossdoctor.cli import describe
-
-    words = str(error) if isinstance(error, LossdoctorError) else describe(error or Exception("no diagnosis"))
+    words = str(error) if isinstance(error, LossdoctorError) else _report.describe(error or Exception("no diagnosis"))
     again = f"; the record is kept: lossdoctor report {folder}" if folder is not None else ""
     _report.say(words + again)

@@ -5,12 +5,14 @@ from __future__ import annotations
 import dataclasses
 import difflib
 import sys
-from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from lossdoctor.core.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
 
 FAIL_ON = ("error", "warning", "never")
 WORKUP = ("auto", "none", "full")

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import os
-from types import TracebackType
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from types import TracebackType
 
 _PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 # Only these stand between the script and python; a recipe of the bench is a user's script.

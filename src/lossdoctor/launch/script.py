@@ -13,11 +13,13 @@ import json
 import os
 import runpy
 import sys
-from importlib.machinery import SourcelessFileLoader, SourceFileLoader
-from types import CodeType, TracebackType
-from typing import Any
+from importlib.machinery import SourceFileLoader, SourcelessFileLoader
+from typing import TYPE_CHECKING, Any
 
 from lossdoctor.launch.frames import hide_our_frames
+
+if TYPE_CHECKING:
+    from types import CodeType, TracebackType
 
 # What python's own `__main__` holds before the first line of a script runs; the rest is the launcher's.
 _OWN = ("__name__", "__doc__", "__package__", "__loader__", "__spec__", "__annotations__", "__builtins__", "__file__", "__cached__")
