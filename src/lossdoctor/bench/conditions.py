@@ -103,7 +103,7 @@ def suite(name: str) -> list[Condition]:
         10
     """
     if name == "ten":
-        return [condition(*pair) if pair[0] != pair[1] else condition(pair[0]) for pair in TEN.items()]
+        return [condition(name, planted_by) for name, planted_by in TEN.items()]
     if name == "watching":
         return [condition(slug) for slug in WATCHING if slug == HEALTHY or slug in faults()]
     if name == "all":

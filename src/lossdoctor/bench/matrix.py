@@ -23,6 +23,8 @@ from lossdoctor.diagnose import engine
 
 # A row takes about ten seconds on one core; one that takes this long hangs.
 LIMIT_SECONDS = 300.0
+# The commands that run at this moment, to be ended when the bench is.
+_RUNNING: set[subprocess.Popen[bytes]] = set()
 
 
 @dataclass(frozen=True)
@@ -139,9 +141,11 @@ def run_rows(laid: Sequence[Row], jobs: int, executor: Executor | None = None) -
     try:
         for future in as_completed(futures):
             yield future.result()
-    finally:
+    finally:  # also where the caller was interrupted: nothing may run on
         for future in futures:
             future.cancel()
+        for process in list(_RUNNING):
+            process.terminate()
         if executor is None:
             pool.shutdown(wait=True)
 
@@ -149,7 +153,7 @@ def run_rows(laid: Sequence[Row], jobs: int, executor: Executor | None = None) -
 def run_row(row: Row) -> Outcome:
     """Run one row in a scratch folder of its own and read the report."""
     began = time.perf_counter()
-    with tempfile.TemporaryDirectory(prefix="lossdoctor-bench-") as scratch:
+    with tempfile.TemporaryDirectory(prefix="lossdoctor-bench-", ignore_cleanup_errors=True) as scratch:
         folder = Path(scratch)
         # The same name in every row: nothing may be read from it.
         (folder / "train.py").write_text(row.source, encoding="utf-8")
@@ -163,11 +167,21 @@ def _watch(folder: Path, options: Sequence[str]) -> str:
     command = [sys.executable, "-m", "lossdoctor", "run", "--quiet", "--json", "report.json", "--out", "runs", *options, "train.py"]
     # One thread a row: rows side by side must not take each other's cores.
     environment = os.environ | {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
-    try:
-        done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=LIMIT_SECONDS, check=False)
-    except subprocess.TimeoutExpired:
-        return f"not done after {LIMIT_SECONDS:.0f} s"
-    return "" if done.returncode == 0 else f"status {done.returncode}: {done.stderr.strip()[-500:]}"
+    # One child at a time per thread; its output is kept in files, which no script can fill a pipe of.
+    with (folder / "said").open("w+b") as said, subprocess.Popen(command, cwd=folder, env=environment, stdout=said, stderr=said) as process:
+        _RUNNING.add(process)
+        try:
+            status = process.wait(LIMIT_SECONDS)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            return f"not done after {LIMIT_SECONDS:.0f} s"
+        finally:
+            _RUNNING.discard(process)
+    return "" if status == 0 else f"status {status}: {_end(folder / 'said')}"
+
+
+def _end(path: Path) -> str:
+    return " ".join(path.read_text(encoding="utf-8", errors="replace")[-300:].split())
 
 
 def _verdict(path: Path, failure: str) -> dict[str, Any]:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 @click.option("--first-seed", type=click.IntRange(0), default=0, show_default=True, help="The first of the seeds.")
 @click.option("--levels", default="middle", show_default=True, help="Severities: mild, middle, severe, separated by commas.")
 @click.option("--jobs", type=click.IntRange(1), default=None, help="Rows at once; as many as cores where left out.")
-@click.option("--workup", type=click.Choice(["auto", "none", "full"]), default=None, help="Passed on to `lossdoctor run`.")
+@click.option("--workup", "row_workup", type=click.Choice(["auto", "none", "full"]), default=None, help="Passed on to `lossdoctor run`.")
 @click.option("--json", "json_path", type=click.Path(dir_okay=False, path_type=Path), default=None, help="Write rows and figures as JSON.")
 @click.option("--calibrate", is_flag=True, help="Learn the probabilities of the rules from these rows and write calibration.json.")
 def command(
@@ -37,7 +37,7 @@ def command(
     first_seed: int,
     levels: str,
     jobs: int | None,
-    workup: str | None,
+    row_workup: str | None,
     json_path: Path | None,
     calibrate: bool,
 ) -> None:
@@ -50,7 +50,7 @@ def command(
     from lossdoctor.bench.score import as_json
     from lossdoctor.bench.tables import summary
 
-    options = ("--workup", workup) if workup else ()
+    options = ("--workup", row_workup) if row_workup else ()
     laid = _rows(suite_name, _names(recipe_names), _names(fault_names), _levels(levels), range(first_seed, first_seed + seeds), options)
     outcomes = _run(laid, jobs or os.cpu_count() or 1)
     Console().print(summary(outcomes))
