@@ -1,0 +1,1 @@
+"""What the readers share: tables, numbers, lines, roles, splitting."""
