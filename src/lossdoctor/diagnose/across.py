@@ -72,7 +72,8 @@ def settle(trainings: Sequence[Training], findings: Sequence[Finding], failed: S
     """
     works: dict[tuple[str, ...], list[Finding]] = {}
     for chain in _chains(trainings):
-        answer = _of_phases([findings[i] for i in chain], failed[chain[-1]])
+        moved = [i for i in chain if not _only_looked(trainings[i])] or chain
+        answer = _of_phases([findings[i] for i in moved], failed[moved[-1]])
         works.setdefault(_names(trainings[chain[0]]), []).append(answer)
     return max((_of_repeats(answers) for answers in works.values()), key=weight)
 
@@ -86,6 +87,12 @@ def _chains(trainings: Sequence[Training]) -> list[list[int]]:
         else:
             chain.append(position)
     return chains
+
+
+def _only_looked(training: Training) -> bool:
+    """Tell whether gradients of trained weights were taken afterwards (saliency, adversarial inputs) and nothing was moved."""
+    moved = any((row.get("changed") or 0) > 0 for row in training.rows.get("coverage", []))
+    return training.phase_of is not None and training.fact("what") == "manual" and not training.fact("optimizers_idle") and not moved
 
 
 def _names(training: Training) -> tuple[str, ...]:

@@ -84,7 +84,7 @@ def calibrate(rows: Iterable[tuple[str, float, bool]]) -> dict[str, Table]:
 def _fit(pairs: list[tuple[float, bool]]) -> Table:
     from sklearn.isotonic import IsotonicRegression
 
-    strengths = np.array([strength for strength, _ in pairs])
+    strengths = np.array([round(strength, 3) for strength, _ in pairs])  # the fit cannot tell strengths a rounding apart
     planted = np.array([float(there) for _, there in pairs])
     level = IsotonicRegression(y_min=0.0, y_max=1.0).fit_transform(strengths, planted)
     smooth = {value: (planted[level == value].sum() + 1) / ((level == value).sum() + 2) for value in np.unique(level)}

@@ -8,7 +8,7 @@ import numpy as np
 
 from lossdoctor.core.diagnosis import HEALTHY, BiggerMachine, Diagnosis
 from lossdoctor.core.run import Training
-from lossdoctor.diagnose.vitals import wait_share
+from lossdoctor.diagnose.vitals import waiting
 
 UNKNOWN = "unknown"
 # Healthy loops of a busy machine wait up to 0.48 of their time by the wall clock, slow loading 0.70 or more (field guide).
@@ -68,8 +68,8 @@ def _improves(training: Training) -> tuple[bool | str, str]:
 
 
 def _waits(training: Training) -> tuple[bool | str, str]:
-    share = wait_share(training)
-    return (UNKNOWN, "not measured") if share is None else (share < SMALL_WAIT, f"{share:.0%} of the time")
+    wait = waiting(training)
+    return (UNKNOWN, "not measured") if wait is None else (wait.share < SMALL_WAIT, f"{wait.share:.0%} of the time")
 
 
 def _memory(training: Training) -> tuple[bool | str, str]:

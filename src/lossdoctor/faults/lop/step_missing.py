@@ -1,0 +1,153 @@
+"""Backward runs, and the weights stay where they are.
+
+What you see
+------------
+The loss stays at its first value from beginning to end, up to the noise of the batches, on training and validation data alike.
+No rate makes a difference.
+
+Why it happens
+--------------
+`optimizer.step()` is missing, stands behind a condition that never holds, or comes after `optimizer.zero_grad()` has cleared what
+`backward()` had just computed.
+
+How it is told apart
+--------------------
+Either backwards were seen, an optimiser holding the same parameters never stepped, and the parameters did not change; or the optimiser
+stepped, and every gradient that it holds was None or zero at (nearly) every step although the backward before it had reached the
+parameters. A loop that updates its weights by hand changes them. A loss scaler that skips a step does so now and then. An
+optimiser that was built on another model reads differently: the model has gradients, and no optimiser holds them.
+
+What to do
+----------
+Order the loop: `optimizer.zero_grad()`, `loss.backward()`, `optimizer.step()`. Where the step stands behind a condition, print
+how often the condition holds.
+
+When this is wrong
+------------------
+A script that builds an optimiser, never means to use it, and takes gradients to look at them (saliency, adversarial inputs). A step
+that a condition lets through now and then is not seen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import nan
+from typing import Any
+
+import numpy as np
+
+from lossdoctor.core.diagnosis import Evidence
+from lossdoctor.core.errors import SignalMissing
+from lossdoctor.core.fault import Detection, Example, Fault, Plant, Treatment
+from lossdoctor.core.run import Row, Series, Training
+
+# Fewer backwards than this may be the beginning of an accumulation (starting value).
+ENOUGH_STEPS = 5
+# A loop that clears its gradients too early does so at every step; a few steps at the start or end may differ (starting value).
+CLEARED_SHARE = 0.9
+# Gradients that are exactly zero may have been cleared, or never have been anything else: a suspicion.
+UNSURE = 0.6
+
+
+def detect(training: Training) -> Detection | None:
+    """Look for weights that nothing moves: no step at all, or steps without a gradient."""
+    if training.steps < ENOUGH_STEPS:
+        return None
+    return _never_stepped(training) if training.fact("what") == "manual" else _stepped_on_nothing(training)
+
+
+def _never_stepped(training: Training) -> Detection | None:
+    if not training.fact("optimizers_idle"):
+        return None
+    changed = [row.get("changed") for row in training.table("coverage")]
+    known = [float(share) for share in changed if share is not None and np.isfinite(share)]
+    if not known:
+        raise SignalMissing("coverage", "let the run go on for some more steps")
+    if max(known) > 0:
+        return None
+    steps = (0, training.steps - 1)
+    held = "an optimiser holds these parameters and never stepped"
+    return Detection(
+        1.0,
+        (
+            Evidence("coverage", steps, 0.0, "above 0", f"no parameter changed over {training.steps} backwards"),
+            Evidence("optimizer", steps, "0 steps", f"about {training.steps} steps", held),
+        ),
+        where=training.where("backward"),
+    )
+
+
+def _stepped_on_nothing(training: Training) -> Detection | None:
+    empty = training.series("no_gradient").finite()
+    if len(empty) < ENOUGH_STEPS or _gradient_elsewhere(training):
+        return None
+    share = float(np.mean(empty.values))
+    if share < CLEARED_SHARE:
+        return None
+    span = (int(empty.steps[0]), int(empty.steps[-1]))
+    seen = Evidence("no_gradient", span, round(share, 3), 0.0, f"{share:.0%} of {len(empty)} steps found every gradient None or zero")
+    fix = "Call zero_grad() before backward(), not between backward() and step()."
+    return Detection(share if _was_cleared(training) else UNSURE, (seen,), fix=fix, where=training.where("step"))
+
+
+def _gradient_elsewhere(training: Training) -> bool:
+    """Tell whether the model has gradients that no optimiser holds: then the optimiser is at fault, not the loop."""
+    return any((row.get("missed") or 0) > 0 for row in training.rows.get("coverage", []))
+
+
+def _was_cleared(training: Training) -> bool:
+    """Tell gradients that were cleared from gradients that backward left at zero.
+
+    Cleared to None is certain. Cleared to zero looks like a network of which every unit is dead; that one answers the same to
+    all inputs.
+    """
+    norms = training.signals.get("grad_norms")
+    if norms is not None and len(norms) and np.isnan(norms.values).all():
+        return True
+    spreads = [row.get("input_std") for row in training.rows.get("loss_call", [])]
+    known = [float(spread) for spread in spreads if spread is not None and np.isfinite(spread)]
+    return bool(known) and min(known) > 0
+
+
+def _by_hand(changed: float, idle: int, steps: int = 12) -> Training:
+    rows = [Row(step, {"changed": changed, "missed": 0}) for step in range(0, steps, 4)]
+    facts = {"what": "manual", "optimizers_idle": idle}
+    return Training(signals={"loss": Series.of([1.4] * steps)}, rows={"coverage": rows}, facts=facts)
+
+
+def _stepped(no_gradient: Sequence[float], norms: Sequence[float] = (), missed: int = 0, **call: Any) -> Training:
+    signals = {"loss": Series.of([2.3] * len(no_gradient)), "no_gradient": Series.of(no_gradient)}
+    if norms:
+        signals["grad_norms"] = Series.of([norms], names=[str(i) for i in range(len(norms))])
+    rows = {"coverage": [Row(0, {"missed": missed, "changed": 0.0})]} | ({"loss_call": [Row(0, call)]} if call else {})
+    return Training(signals=signals, rows=rows, facts={"what": "optimizer"})
+
+
+FAULT = Fault(
+    code="LOP002",
+    slug="step-missing",
+    title="The weights are never moved",
+    detect=detect,
+    needs=("loss", "coverage"),
+    fix="Call optimizer.step() after loss.backward(), once per step.",
+    explains=("lr-too-low", "loss-flat", "underfitting", "labels-meaningless", "model-too-small", "vanishing-gradients"),
+    examples=(
+        Example("sick", _by_hand(changed=0.0, idle=1), "an optimiser that never steps, weights at rest"),
+        Example("sick", _stepped([1.0] * 9, norms=[nan, nan]), "gradients cleared to None before the step"),
+        Example("sick", _stepped([1.0] * 9, norms=[0.0, 0.0], input_std=0.7), "gradients cleared to zero before the step"),
+        Example("healthy", _stepped([0.0] * 9, norms=[0.1, 0.2]), "steps on gradients"),
+        Example("healthy", _by_hand(changed=1.0, idle=0), "weights moved by hand, no optimiser"),
+        Example("look-alike", _by_hand(changed=0.0, idle=0), "gradients taken to look at them, no optimiser"),
+        Example("look-alike", _by_hand(changed=1.0, idle=1), "an optimiser kept for its settings, weights moved by hand"),
+        Example("look-alike", _stepped([1.0] * 9, norms=[0.0, 0.0], input_std=0.0), "every unit dead: backward itself gives zero"),
+        Example("look-alike", _stepped([1.0] * 9, norms=[nan, nan], missed=4), "the optimiser holds another model's parameters"),
+        Example("look-alike", _stepped([1.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 1.0]), "a few steps without a gradient"),
+        Example("known miss", _stepped([0.0] * 6), "a condition lets one backward in fifty through"),
+    ),
+    plants=(
+        Plant("middle", "loop", r"optimizer\.step\(\)", "pass"),
+        Plant("mild", "loop", r"^( +)loss\.backward\(\)$", r"\1loss.backward()\n\1optimizer.zero_grad()"),
+        Plant("severe", "loop", r"^( +)optimizer\.step\(\)$", r"\1if math.isnan(loss.item()):\n\1    optimizer.step()"),
+    ),
+    treatment=Treatment("step_after_backward", {}, moves="loss", direction="down"),
+)
