@@ -1,0 +1,147 @@
+"""Decide which costly probe runs at which step, within the overhead budget.
+
+Three rules. An initial credit: the first steps are measured fully, up to a bounded time. Afterwards each probe has its own
+share of the allowance (so that a rare, costly one is not starved by the cheap ones) and runs once its share covers its
+running median cost. And samples of a signal grow geometrically sparse, so that long runs do not grow.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable
+
+CREDIT_STEPS = 20  # ecosystem.md, recommended set: "always the first ~20 steps"
+CREDIT_SECONDS = 0.3  # start may cost at most 0.3 s more (issue 2)
+STEP_SECONDS = 30e-6  # DESIGN, promise 3: the larger of 1 % of a step and 30 us
+DENSITY = 64  # one sample per 1/64 of the steps so far: about 45 samples per doubling of the steps
+
+# Shares of the allowance, starting values: what a rule reads most often gets most.
+SHARES = {
+    "gradient": 0.2,
+    "update": 0.15,
+    "loss_call": 0.12,
+    "batch": 0.08,
+    "hashes": 0.1,
+    "zero_rows": 0.08,
+    "weights": 0.05,
+    "activations": 0.08,
+    "validation": 0.08,
+    "graph": 0.02,
+    "modes": 0.01,
+    "coverage": 0.02,
+    "memory": 0.01,
+}
+
+
+class Costs:
+    """Keep what one probe has cost: in all, and its median over the last runs.
+
+    Example:
+        >>> costs = Costs()
+        >>> costs.add(3.0)
+        >>> costs.median
+        3.0
+    """
+
+    __slots__ = ("_recent", "median", "spent")
+
+    def __init__(self) -> None:
+        self.spent = 0.0
+        self.median = 0.0
+        self._recent: list[float] = []
+
+    def add(self, seconds: float) -> None:
+        """Count one run."""
+        self.spent += seconds
+        self._recent = [*self._recent[-6:], seconds]
+        self.median = sorted(self._recent)[len(self._recent) // 2]
+
+
+class Budget:
+    """Share out the overhead that all costly probes together may cause.
+
+    Args:
+        share: of the CPU time, e.g. 0.01.
+        clock: CPU seconds of this thread.
+
+    Example:
+        >>> budget = Budget(0.01)
+        >>> budget.affords("gradient", step=0)
+        True
+    """
+
+    def __init__(self, share: float, clock: Callable[[], float] = time.thread_time) -> None:
+        self.share = share
+        self.clock = clock
+        self.steps = 0
+        self.costs = {name: Costs() for name in SHARES}
+        self._began = clock()
+        self._credit = CREDIT_SECONDS
+
+    @property
+    def spent(self) -> float:
+        """CPU seconds that all costly probes took so far."""
+        return sum(cost.spent for cost in self.costs.values())
+
+    def affords(self, probe: str, step: int) -> bool:
+        """Tell whether a probe may run now."""
+        cost = self.costs[probe]
+        if step < CREDIT_STEPS and cost.median <= self._credit:
+            return True
+        elapsed = self.clock() - self._began
+        allowance = max(self.share * elapsed, self.share / 0.01 * STEP_SECONDS * self.steps)
+        return SHARES[probe] * allowance - cost.spent >= cost.median
+
+    def pay(self, probe: str, seconds: float, step: int) -> None:
+        """Count what a probe has cost; the credit of the first steps pays for itself."""
+        cost = self.costs[probe]
+        cost.add(seconds)
+        if step < CREDIT_STEPS:
+            self._credit -= seconds
+            cost.spent -= seconds
+
+
+class Schedule:
+    """Say when each probe of one track is due.
+
+    Args:
+        budget: shared by all tracks.
+        probes: names in `SHARES`.
+
+    Example:
+        >>> schedule = Schedule(Budget(0.01), ("gradient",))
+        >>> [step for step in range(4) if schedule.due("gradient", step)]
+        [0, 1, 2, 3]
+    """
+
+    __slots__ = ("_next", "_random", "budget", "earliest")
+
+    def __init__(self, budget: Budget, probes: tuple[str, ...]) -> None:
+        self.budget = budget
+        self.earliest = 0
+        self._next = dict.fromkeys(probes, 0)
+        self._random = random.Random(0)  # its own state: the script's is not touched
+
+    def due(self, probe: str, step: int) -> bool:
+        """Tell whether a probe is due at a step and affordable; where it is, it is not due again soon."""
+        if step < self._next[probe]:
+            return False
+        if not self.budget.affords(probe, step):
+            self._next[probe] = step + 1 + step // (4 * DENSITY)
+            return False
+        gap = 1 if step < CREDIT_STEPS else max(1, step // DENSITY)
+        # Two optimisers that alternate would always meet the same one of an even gap.
+        self._next[probe] = step + gap + (self._random.randrange(2) if gap > 1 else 0)
+        return True
+
+    def plan(self, step: int) -> set[str]:
+        """Return all probes that are due at a step."""
+        due = {probe for probe in self._next if self.due(probe, step)}
+        self.earliest = min(self._next.values())
+        return due
+
+    def rush(self) -> None:
+        """Make every probe due at once, as after a jump of the loss."""
+        self._next = dict.fromkeys(self._next, 0)
+        self.earliest = 0

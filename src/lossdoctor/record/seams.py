@@ -1,0 +1,334 @@
+"""Patch torch, the only place that does; every patch is undone exactly.
+
+Each wrapper calls the observer before and after the original. An observer that raises is dropped for that seam alone, and
+the training goes on. Where dynamo or a tracer is at work the wrappers pass the call on at once.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+from collections.abc import Callable
+from types import FunctionType
+from typing import Any, TypeVar
+
+import torch
+import torch.nn.functional
+import torch.utils.data.dataloader
+from torch.compiler import is_compiling
+from torch.nn.utils import clip_grad
+from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
+
+from lossdoctor.record.events import Observer
+
+# `warnings.warn(stacklevel=...)` counts over frames whose file name holds these two words, as it does over the import
+# system's: a warning of torch still points at the script's line. The launcher leaves such frames out of a traceback.
+SEAM_FILE = f"<lossdoctor seam: importlib _bootstrap> {__file__}"
+
+LOSSES = (
+    "binary_cross_entropy",
+    "binary_cross_entropy_with_logits",
+    "cosine_embedding_loss",
+    "cross_entropy",
+    "ctc_loss",
+    "gaussian_nll_loss",
+    "hinge_embedding_loss",
+    "huber_loss",
+    "kl_div",
+    "l1_loss",
+    "linear_cross_entropy",
+    "margin_ranking_loss",
+    "mse_loss",
+    "multi_margin_loss",
+    "multilabel_margin_loss",
+    "multilabel_soft_margin_loss",
+    "nll_loss",
+    "poisson_nll_loss",
+    "smooth_l1_loss",
+    "soft_margin_loss",
+    "triplet_margin_loss",
+    "triplet_margin_with_distance_loss",
+)
+DROPOUTS = ("alpha_dropout", "dropout", "dropout1d", "dropout2d", "dropout3d", "feature_alpha_dropout")
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+_tracing = torch._C._get_tracing_state
+_transformed = torch._C._are_functorch_transforms_active
+
+
+class Seams:
+    """Hold the patches that are in place.
+
+    Args:
+        observer: is told what happens.
+
+    Example:
+        >>> from lossdoctor.record.events import Observer
+        >>> seams = Seams(Observer.silent())
+        >>> before = torch.autograd.backward
+        >>> seams.install(); torch.autograd.backward is before
+        False
+        >>> seams.undo(); torch.autograd.backward is before
+        True
+    """
+
+    def __init__(self, observer: Observer) -> None:
+        self.observer = observer
+        self._undo: list[Callable[[], object]] = []
+        self._pid = os.getpid()
+
+    def install(self) -> None:
+        """Put all patches in place."""
+        observer = self.observer
+        self._patch(torch.nn.Module, "__call__", module_call)
+        self._patch(torch.autograd, "backward", backward)
+        for name in LOSSES:
+            self._patch(torch.nn.functional, name, functools.partial(loss, name))
+        for name in DROPOUTS:
+            self._patch(torch.nn.functional, name, functools.partial(dropout, "alpha" not in name))
+        self._patch(torch.nn.functional, "batch_norm", batch_norm)
+        self._patch(torch.utils.data.dataloader._BaseDataLoaderIter, "__next__", loader_next)
+        for owner in (torch.nn.utils, clip_grad):
+            self._patch(owner, "clip_grad_norm_", clip)
+            self._patch(owner, "clip_grads_with_norm_", clip_with_norm)
+        self._patch(torch.optim.Optimizer, "__init__", optimizer_made)
+        self._patch(torch.optim.Optimizer, "zero_grad", zero_grad)
+        self._patch(torch.amp.GradScaler, "scale", scale)
+        self._undo.append(register_optimizer_step_pre_hook(_step_pre(observer)).remove)
+        self._undo.append(register_optimizer_step_post_hook(_step_post(observer)).remove)
+
+    def undo(self) -> None:
+        """Take all patches out; what a later patch of somebody else covers stays, and passes calls on."""
+        self.observer.off = True
+        while self._undo:
+            self._undo.pop()()
+
+    def _patch(self, owner: Any, name: str, make: Callable[[Any, Observer], Any]) -> None:
+        if name not in vars(owner):
+            return  # this torch has no such function
+        original = vars(owner)[name]
+        wrapper = make(original, self.observer)
+        functools.update_wrapper(wrapper, original)
+        setattr(owner, name, wrapper)
+
+        def restore() -> None:
+            if vars(owner).get(name) is wrapper:
+                setattr(owner, name, original)
+
+        self._undo.append(restore)
+
+
+def unseen(function: Function) -> Function:
+    """Let a wrapper made by `function` not count as a frame for `warnings.warn`."""
+    assert isinstance(function, FunctionType)
+    inner = tuple(
+        constant.replace(co_filename=SEAM_FILE) if hasattr(constant, "co_filename") else constant
+        for constant in function.__code__.co_consts
+    )
+    function.__code__ = function.__code__.replace(co_consts=inner)
+    return function
+
+
+@unseen
+def module_call(original: Any, observer: Observer) -> Any:
+    """See the outermost call of a module; nested ones pass at once."""
+
+    def __call__(self: torch.nn.Module, *args: Any, **kwargs: Any) -> Any:  # noqa: N807
+        if is_compiling() or observer.depth or observer.off:
+            return original(self, *args, **kwargs)
+        call = observer.forward_began(self, args, kwargs)
+        if call is None:
+            return original(self, *args, **kwargs)
+        observer.depth = 1
+        try:
+            result = original(self, *args, **kwargs)
+        except BaseException:
+            observer.forward_failed(call)
+            raise
+        finally:
+            observer.depth = 0
+        observer.forward_ended(call, result)
+        return result
+
+    return __call__
+
+
+@unseen
+def backward(original: Any, observer: Observer) -> Any:
+    """See the outermost backward."""
+
+    def backward(tensors: Any, *args: Any, **kwargs: Any) -> None:
+        if is_compiling() or observer.depth == 2 or observer.off:
+            return original(tensors, *args, **kwargs)
+        before = observer.depth
+        observer.backward_began(tensors)
+        observer.depth = 2
+        try:
+            original(tensors, *args, **kwargs)
+        finally:
+            observer.depth = before
+        observer.backward_ended(tensors, args, kwargs)
+
+    return backward
+
+
+@unseen
+def loss(kind: str, original: Any, observer: Observer) -> Any:
+    """See the outermost call of a known loss function."""
+
+    def known_loss(*args: Any, **kwargs: Any) -> Any:
+        if is_compiling() or observer.in_loss or observer.depth == 2 or observer.off or _tracing() or _transformed():
+            return original(*args, **kwargs)
+        observer.in_loss = True
+        try:
+            value = original(*args, **kwargs)
+        finally:
+            observer.in_loss = False
+        observer.loss_called(kind, args, kwargs, value)
+        return value
+
+    return known_loss
+
+
+@unseen
+def dropout(by_default: bool, original: Any, observer: Observer) -> Any:
+    """See whether dropout is drawn."""
+
+    def dropout(input: Any, p: float = 0.5, training: bool = by_default, *args: Any, **kwargs: Any) -> Any:
+        if not is_compiling() and training and p and not observer.off:
+            observer.drawn = True
+        return original(input, p, training, *args, **kwargs)
+
+    return dropout
+
+
+@unseen
+def batch_norm(original: Any, observer: Observer) -> Any:
+    """See whether statistics of the batch are used."""
+
+    def batch_norm(input: Any, running_mean: Any, running_var: Any, weight: Any = None, bias: Any = None, training: bool = False, *rest: Any, **named: Any) -> Any:  # fmt: skip  # noqa: E501
+        if not is_compiling() and training and not observer.off:
+            observer.drawn = True
+        return original(input, running_mean, running_var, weight, bias, training, *rest, **named)
+
+    return batch_norm
+
+
+@unseen
+def loader_next(original: Any, observer: Observer) -> Any:
+    """Time the wait for the next batch."""
+
+    def __next__(self: Any) -> Any:  # noqa: N807
+        if observer.off:
+            return original(self)
+        began = observer.clock()
+        try:
+            batch = original(self)
+        except StopIteration:
+            observer.loader_ended(self, began)
+            raise
+        observer.loader_gave(self, batch, began)
+        return batch
+
+    return __next__
+
+
+@unseen
+def clip(original: Any, observer: Observer) -> Any:
+    """See the gradient norm before clipping."""
+
+    def clip_grad_norm_(parameters: Any, max_norm: float, *args: Any, **kwargs: Any) -> Any:
+        norm = original(parameters, max_norm, *args, **kwargs)
+        if not is_compiling() and not observer.off:
+            observer.clipped(norm, max_norm)
+        return norm
+
+    return clip_grad_norm_
+
+
+@unseen
+def clip_with_norm(original: Any, observer: Observer) -> Any:
+    """See the gradient norm before clipping, where a library measured it before."""
+
+    def clip_grads_with_norm_(parameters: Any, max_norm: float, total_norm: Any, *args: Any, **kwargs: Any) -> Any:
+        result = original(parameters, max_norm, total_norm, *args, **kwargs)
+        if not is_compiling() and not observer.off:
+            observer.clipped(total_norm, max_norm)
+        return result
+
+    return clip_grads_with_norm_
+
+
+@unseen
+def optimizer_made(original: Any, observer: Observer) -> Any:
+    """Know which optimisers exist."""
+
+    def __init__(self: Any, *args: Any, **kwargs: Any) -> None:  # noqa: N807
+        original(self, *args, **kwargs)
+        if not observer.off:
+            observer.optimizer_made(self)
+
+    return __init__
+
+
+@unseen
+def zero_grad(original: Any, observer: Observer) -> Any:
+    """Know which optimisers' gradients are reset by their own method."""
+
+    def zero_grad(self: Any, *args: Any, **kwargs: Any) -> None:
+        if not is_compiling() and not observer.off:
+            observer.zero_grad_called(self)
+        original(self, *args, **kwargs)
+
+    return zero_grad
+
+
+@unseen
+def scale(original: Any, observer: Observer) -> Any:
+    """See by what a gradient scaler multiplies a loss."""
+
+    def scale(self: Any, outputs: Any) -> Any:
+        scaled = original(self, outputs)
+        if not is_compiling() and not observer.off:
+            observer.scaled(self, outputs, scaled)
+        return scaled
+
+    return scale
+
+
+def _step_pre(observer: Observer) -> Callable[..., Any]:
+    def pre(optimizer: Any, args: Any, kwargs: Any) -> Any:
+        if is_compiling() or observer.off:
+            return None
+        observer.step_began(optimizer)
+        closure = kwargs.get("closure") or (args[1] if len(args) > 1 else None)
+        if not callable(closure):
+            observer.step_before(optimizer)
+            return None
+        wrapped = _closure(closure, optimizer, observer)
+        if "closure" in kwargs:
+            return args, {**kwargs, "closure": wrapped}
+        return (args[0], wrapped, *args[2:]), kwargs
+
+    return pre
+
+
+@unseen
+def _closure(original: Any, optimizer: Any, observer: Observer) -> Any:
+    """Measure where a closure ends: only there are the gradients those of this step."""
+
+    def closure(*args: Any, **kwargs: Any) -> Any:
+        result = original(*args, **kwargs)
+        if not observer.off:
+            observer.step_before(optimizer)
+        return result
+
+    return closure
+
+
+def _step_post(observer: Observer) -> Callable[..., None]:
+    def post(optimizer: Any, args: Any, kwargs: Any) -> None:
+        if not is_compiling() and not observer.off:
+            observer.step_ended(optimizer)
+
+    return post
