@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
 
 from lossdoctor.record.probes.tensors import local, norms
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 
 @torch.no_grad()

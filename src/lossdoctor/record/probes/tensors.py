@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
-from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 from torch import Tensor
 from torch.nn.parameter import UninitializedTensorMixin  # type: ignore[attr-defined]
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
 
 _PLAIN = (Tensor, torch.nn.Parameter)
 _WIDE = (torch.float32, torch.float64)
@@ -134,3 +131,23 @@ def positions(count: int, of: int, seed: int = 0) -> Tensor:
     few = of <= 16 * count  # drawing without replacement costs the whole range
     drawn = generator.choice(of, count, replace=False) if few else generator.integers(0, of, count)
     return torch.from_numpy(np.sort(drawn).astype(np.int64))
+
+
+def host(tensor: Tensor) -> Tensor:
+    """Return a tensor's values on the CPU, without its graph; waits for the device where they lie on one."""
+    return tensor.detach().to("cpu")
+
+
+def shape_of(tensor: object) -> list[int] | None:
+    """Return a tensor's shape as plain numbers, None where it has none.
+
+    Example:
+        >>> shape_of(torch.ones(2, 3))
+        [2, 3]
+    """
+    if not isinstance(tensor, Tensor):
+        return None
+    try:
+        return [int(length) for length in tensor.shape]
+    except Exception:  # nested tensors and those not initialised have no plain shape
+        return None

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import weakref
-from typing import TYPE_CHECKING
+from collections.abc import Collection, Sequence
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from lossdoctor.record.probes.tensors import local, positions, real
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
 
 _SMALLEST_NORM = 1e-12  # below it a parameter counts as zero and its ratio says nothing
 
@@ -112,8 +109,9 @@ class UpdateSampler:
         rows = gradient._indices()[0]
         if not len(rows):
             return fixed
-        drawn: Tensor = rows[(self._rows * len(rows)).long().to(rows.device)]
-        return drawn * gradient.shape[1] + (self._columns * gradient.shape[1]).long().to(rows.device)
+        drawn = rows[(self._rows * len(rows)).long().to(rows.device)]
+        columns: Tensor = (self._columns * gradient.shape[1]).long()
+        return drawn * gradient.shape[1] + columns.to(rows.device)
 
     def _touched_dense(self, gradient: Tensor, fixed: Tensor) -> Tensor:
         # Two columns tell which rows were touched (one may be zero by chance); no value is read on the host.
