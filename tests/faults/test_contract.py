@@ -189,7 +189,7 @@ def damages(training: Training) -> Iterator[Training]:
         for name in getattr(training, part):
             yield without(training, name)
     for name, rows in training.rows.items():
-        for field in rows[0].fields:
+        for field in rows[0].fields if rows else ():
             bare = [Row(row.step, {key: value for key, value in row.fields.items() if key != field}) for row in rows]
             yield dataclasses.replace(training, rows=training.rows | {name: bare})
             empty = [Row(row.step, {**row.fields, field: None}) for row in rows]

@@ -112,6 +112,15 @@ FAULT = Fault(
         Example("look-alike", _run([0] * 8, grad_norm=[1, 2, 4, 8, 16, 32, 64, 128]), "rate too high: norm grows, gradients reset"),
         Example("known miss", _run([0, 1, 0, 1, 0, 1, 0, 1, 0, 1]), "reset at every second step only"),
     ),
-    plants=(Plant("middle", "loop", r"optimizer\.zero_grad\(\)", "pass"),),
+    plants=(
+        Plant("middle", "loop", r"optimizer\.zero_grad\(\)", "pass"),
+        Plant(
+            "mild",
+            "loop",
+            r"optimizer\.zero_grad\(\)",
+            "pass",
+            also=(("loop", r"model\.train\(\)", "model.train(); optimizer.zero_grad()"),),
+        ),
+    ),
     treatment=Treatment("clear_gradients", {}, moves="loss", direction="down"),
 )

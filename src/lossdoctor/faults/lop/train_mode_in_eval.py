@@ -1,0 +1,117 @@
+"""Validation runs in training mode.
+
+What you see
+------------
+The validation score is lower than it should be and differs from one look to the next with the same weights. Batch size and order of
+the validation data change it.
+
+Why it happens
+--------------
+`model.eval()` is not called before validation; or a dropout is built inside `forward`, or called as a function without the model's
+`training` flag, and no mode reaches it. Dropout then strikes out activations while the score is taken, and batch norm uses the
+statistics of the validation batch and lets them into its running ones.
+
+How it is told apart
+--------------------
+In a pass over rows that were not trained on, with gradients off, it is looked at whether dropout was really drawn or batch statistics
+were really used. Repeating the same rows within a pass is a way to measure uncertainty (Monte Carlo dropout); a pass in training mode
+over rows that were trained on renews batch norm's statistics or logs training figures: neither counts. A model without such layers
+may stay in training mode for ever.
+
+What to do
+----------
+Call `model.eval()` before validation and `model.train()` after it. Build dropout as a layer of the model, or pass
+`training=self.training` to `functional.dropout`.
+
+When this is wrong
+------------------
+A generator that is meant to be sampled with its dropout on, and a batch norm that is meant to adapt to the validation data.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from lossdoctor.core.diagnosis import Evidence
+from lossdoctor.core.fault import Detection, Example, Fault, Plant, Treatment
+from lossdoctor.core.run import Row, Training
+
+# From half of the passes on it is the way of the script, not an exception within it (starting value).
+LEAST_SHARE = 0.5
+# More than half of the rows trained on: a pass over training data. As many forwarded twice: uncertainty by repetition (starting values).
+SEEN, REPEATED = 0.5, 0.5
+# What was drawn is seen, not estimated; the share of passes only adds to it. A pass that nothing was scored in may be sampling.
+BASE, SLOPE, UNSCORED = 0.85, 0.15, 0.6
+_SCORES = ("loss", "correct", "r2")
+
+
+def detect(training: Training) -> Detection | None:
+    """Measure the share of validation passes in which dropout was drawn or batch statistics were used."""
+    passes = [row for row in training.table("validation") if _validates(row)]
+    wrong = [row for row in passes if row.get("random") is True]
+    share = len(wrong) / len(passes) if passes else 0.0
+    if not wrong or share < LEAST_SHARE:
+        return None
+    scored = any(_scored(row) for row in wrong)
+    if not scored and training.roles:
+        return None
+    seen = f"{len(wrong)} of {len(passes)} passes"
+    evidence = Evidence("validation", (wrong[0].step, wrong[-1].step), seen, "0", _note(wrong[-1]))
+    return Detection(BASE + SLOPE * share if scored else UNSCORED, (evidence,), fix=_fix(wrong[-1]))
+
+
+def _validates(row: Row) -> bool:
+    return row.get("grad_enabled") is False and (row.get("seen") or 0.0) < SEEN and (row.get("repeated") or 0.0) < REPEATED
+
+
+def _scored(row: Row) -> bool:
+    return any(row.get(name) is not None for name in _SCORES) or (row.get("paired_rows") or 0) > 0
+
+
+def _note(row: Row) -> str:
+    layers = row.get("sensitive_in_train") or 0
+    where = (
+        f"{layers} of {row.get('sensitive')} layers in training mode" if layers else "every layer in evaluation mode: outside their reach"
+    )
+    return f"dropout was drawn or batch statistics were used; {where}"
+
+
+def _fix(row: Row) -> str:
+    if row.get("sensitive_in_train"):
+        return "Call model.eval() before validation and model.train() after it."
+    return "Build dropout as a layer of the model, or pass training=self.training to functional.dropout: model.eval() does not reach it."
+
+
+def _run(*passes: dict[str, Any]) -> Training:
+    common = {"grad_enabled": False, "sensitive": 2, "sensitive_in_train": 0, "random": False, "repeated": 0.0, "seen": 0.0, "correct": 0.9}
+    return Training(rows={"validation": [Row(20 * (i + 1), {**common, **fields}) for i, fields in enumerate(passes)]})
+
+
+_TRAIN: dict[str, Any] = {"sensitive_in_train": 2, "random": True}
+
+FAULT = Fault(
+    code="LOP005",
+    slug="train-mode-in-eval",
+    title="Validates in training mode",
+    detect=detect,
+    needs=("validation",),
+    fix="Call model.eval() before validation and model.train() after it.",
+    explains=("val-better-than-train", "batchnorm-statistics", "split-shift"),
+    examples=(
+        Example("sick", _run(_TRAIN, _TRAIN, _TRAIN), "never in evaluation mode"),
+        Example("sick", _run({"random": True}, {"random": True}), "a dropout that no mode reaches"),
+        Example("sick", _run({"random": True}, {"random": True}, {"random": True, "repeated": 0.75}), "the same, tested again at the end"),
+        Example("healthy", _run({}, {}, {}), "evaluation mode in every pass"),
+        Example("healthy", _run({"sensitive": 0, "sensitive_in_train": 0}), "no layer that a mode changes"),
+        Example("look-alike", _run({}, {}, {**_TRAIN, "repeated": 0.95}), "Monte Carlo dropout after training"),
+        Example("look-alike", _run({**_TRAIN, "seen": 1.0}, {}), "batch norm's statistics renewed on training rows"),
+        Example("look-alike", _run({**_TRAIN, "grad_enabled": True}, {}), "a forward with gradients, not a validation"),
+        Example("look-alike", _run({**_TRAIN, "correct": None}), "samples drawn from a generator, nothing scored"),
+        Example("known miss", _run(_TRAIN, {}, {}), "one validation of three in training mode"),
+    ),
+    plants=(
+        Plant("middle", "validation", r"model\.eval\(\)", "model.train()", kinds=("dropout", "batchnorm")),
+        Plant("mild", "validation", r"model\.eval\(\)", "model.train(epoch % 4 > 0)", kinds=("dropout", "batchnorm")),
+    ),
+    treatment=Treatment("evaluation_mode", {}, moves="validation", direction="down", safety="safe"),
+)
