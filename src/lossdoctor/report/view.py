@@ -1,0 +1,131 @@
+"""What a report shows of a diagnosis, in which words and order; the renderers lay it out."""
+
+from __future__ import annotations
+
+import linecache
+from typing import Any
+
+from lossdoctor.core.diagnosis import UNDETERMINED, Diagnosis, Finding
+from lossdoctor.report import words
+
+
+def headline(diagnosis: Diagnosis) -> str:
+    """Say the verdict in one line: title with probability, or the honest words where no fault is the verdict.
+
+    Example:
+        >>> headline(Diagnosis())
+        'Healthy: no known fault was found'
+    """
+    finding = diagnosis.finding(diagnosis.verdict)
+    if finding is not None:
+        return f"{words.clean(finding.title)} ({sure(finding)})"
+    if diagnosis.verdict == UNDETERMINED:
+        return "Nothing was trained" if not diagnosis.trainings else "The run fails, and no known fault explains it yet"
+    return "Healthy: no known fault was found" if diagnosis.healthy else words.verdict_title(diagnosis)
+
+
+def sure(finding: Finding) -> str:
+    """Say how sure a finding is, with its trial where there was one."""
+    trial = f", {words.clean(finding.confirmed)} by a trial" if finding.confirmed in ("confirmed", "refuted") else ""
+    unclear = ", a trial was unclear" if finding.confirmed == "unclear" else ""
+    return words.likelihood(finding.probability) + trial + unclear
+
+
+def level(diagnosis: Diagnosis) -> str:
+    """Return what the verdict is drawn as: `error`, `warning`, `healthy` or `undetermined`."""
+    finding = diagnosis.finding(diagnosis.verdict)
+    return finding.severity if finding is not None else diagnosis.verdict
+
+
+def causes(diagnosis: Diagnosis) -> list[Finding]:
+    """Return the present errors and warnings that nothing else explains, the verdict first."""
+    found = [each for each in diagnosis.present if each.severity != "advice" and each.explained_by is None]
+    return sorted(found, key=lambda each: each.slug != diagnosis.verdict)
+
+
+def explained(diagnosis: Diagnosis, cause: Finding) -> list[Finding]:
+    """Return what a cause accounts for, in the order of the report."""
+    slugs = set(cause.explains)
+    return [each for each in diagnosis.findings if each.status == "present" and (each.slug in slugs or each.explained_by == cause.slug)]
+
+
+def advice(diagnosis: Diagnosis) -> list[Finding]:
+    """Return the present findings that are advice and that no cause explains."""
+    return [each for each in diagnosis.present if each.severity == "advice" and each.explained_by is None]
+
+
+def suspected(diagnosis: Diagnosis) -> list[Finding]:
+    """Return the findings that are neither present nor absent, and that no cause explains."""
+    return [each for each in diagnosis.findings if each.status == "suspected" and each.explained_by is None]
+
+
+def with_status(diagnosis: Diagnosis, status: str) -> list[Finding]:
+    """Return the findings of one status."""
+    return [each for each in diagnosis.findings if each.status == status]
+
+
+def judged(diagnosis: Diagnosis) -> str:
+    """Say how many faults were looked for, and how many could not be."""
+    absent, unknown = len(with_status(diagnosis, "absent")), len(with_status(diagnosis, "unknown"))
+    if not absent and not unknown:
+        return ""
+    told = f"{absent} {_faults(absent)} ruled out"
+    return f"{told}, {unknown} not judged for want of a measurement" if unknown else told
+
+
+def _faults(count: int) -> str:
+    return "fault" if count == 1 else "faults"
+
+
+def vitals(diagnosis: Diagnosis) -> str:
+    """Say the figures of the run in one line; what was not measured is left out.
+
+    Example:
+        >>> vitals(Diagnosis(vitals={"steps": 600, "first_loss": 2.31, "last_loss": 0.02, "wait_share": 0.09}))
+        '600 steps, loss 2.31 to 0.02, waiting 9%'
+    """
+    figures = diagnosis.vitals
+    parts = [_steps(figures), _loss(figures)]
+    if _is_number(figures.get("best_validation_loss")):
+        parts.append(f"best validation loss {words.number(figures['best_validation_loss'])}")
+    if _is_number(figures.get("best_validation_accuracy")):
+        parts.append(f"best validation accuracy {figures['best_validation_accuracy']:.1%}")
+    if _is_number(figures.get("wait_share")):
+        parts.append(f"waiting {words.percent(figures['wait_share'])}")
+    if _is_number(figures.get("overhead_share")):
+        parts.append(f"watching took {words.percent(figures['overhead_share'])}")
+    return ", ".join(part for part in parts if part)
+
+
+def _steps(figures: dict[str, Any]) -> str:
+    if not _is_number(figures.get("steps")):
+        return ""
+    text = f"{figures['steps']:,} {'step' if figures['steps'] == 1 else 'steps'}"
+    if _is_number(figures.get("step_seconds")):
+        text += f" of {words.seconds(figures['step_seconds'])}"
+    return f"{text} in {figures['trainings']} trainings" if figures.get("trainings", 1) > 1 else text
+
+
+def _loss(figures: dict[str, Any]) -> str:
+    if not _is_number(figures.get("first_loss")):
+        return ""
+    text = f"loss {words.number(figures['first_loss'])}"
+    if _is_number(figures.get("expected_first_loss")):
+        text += f" (guessing gives {words.number(figures['expected_first_loss'])})"
+    return f"{text} to {words.number(figures['last_loss'])}" if _is_number(figures.get("last_loss")) else text
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def place(finding: Finding, *, source: bool = False) -> str:
+    """Name the line of the user's script, with the line itself where it was asked for and can be read.
+
+    Args:
+        source: read the line from the file; left out otherwise, since reports are passed on.
+    """
+    if finding.where is None:
+        return ""
+    line = linecache.getline(finding.where.file, finding.where.line).strip() if source else ""
+    return f"{words.clean(finding.where)}: {words.clean(line)}" if line else words.clean(finding.where)
