@@ -83,8 +83,6 @@ VITALS = ("first_loss", "last_loss", "expected_first_loss", "wait_share", "step_
 conditions = st.fixed_dictionaries({"name": texts, "met": st.sampled_from([True, False, "unknown"]), "seen": texts})
 facts = st.dictionaries(texts, numbers, max_size=3)
 experiments = st.fixed_dictionaries({"name": texts, "status": texts, "seconds": st.floats(0, 100), "facts": facts})
-    {"name": texts, "status": texts, "seconds": st.floats(0, 100), "facts": st.dictionaries(texts, numbers)}
-)
 
 
 @st.composite
