@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -53,7 +54,8 @@ def command(
     options = ("--workup", row_workup) if row_workup else ()
     laid = _rows(suite_name, _names(recipe_names), _names(fault_names), _levels(levels), range(first_seed, first_seed + seeds), options)
     outcomes = _run(laid, jobs or os.cpu_count() or 1)
-    Console().print(summary(outcomes))
+    # Off a terminal nothing needs to fit, and a line that wraps is hard to search.
+    Console(width=None if sys.stdout.isatty() else 160).print(summary(outcomes), soft_wrap=True)
     if json_path is not None:
         json_path.write_text(json.dumps(as_json(outcomes), indent=1) + "\n", encoding="utf-8")
     if calibrate:
