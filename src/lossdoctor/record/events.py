@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from lossdoctor.record.clocks import Clocks
+from lossdoctor.record.facts import loader_fact, settings
 from lossdoctor.record.parameters import Keys, Root, Roots, describe
 from lossdoctor.record.places import user_place
 from lossdoctor.record.samples import Samples
@@ -69,16 +70,19 @@ class Observer:
         self.passes = Passes(self)
         self._by_optimizer: dict[int, tuple[weakref.ref[Any], Track]] = {}
         self._optimizers: dict[int, tuple[weakref.ref[Any], list[bool]]] = {}
-        self._manual: Track | None = None
+        self._by_hand = True  # as long as no optimiser steps, each backward counts as a step
+        self._hands: dict[tuple[Any, ...], Track] = {}
+        self._hand: Track | None = None
+        self._hand_not_reset = NAN
         self._waiting: list[Track] = []  # tracks whose gradients were not reset since their last step
         self._pending: list[Backward] = []
         self._last: list[Backward] = []
-        self._spilled: list[Backward] = []
         self._longest = 1
         self._began = self.clock()
         self._flush_at = 0.0
         self._places: dict[str, tuple[str, int]] = {}
         self._looking = True
+        self._loader_fact: dict[str, Any] = {}
         self._clip = (NAN, NAN)
         self._scale: tuple[weakref.ref[Tensor], Any] | None = None
         self._step_began = 0.0
@@ -129,7 +133,7 @@ class Observer:
             self._close_gap(call.began)
             self.samples.begin()
         if self._looking:
-            self._see("forward", 4)
+            self._see("forward")
         self._loader_before += self._loader
         self._loader = 0.0
         if self.samples.plan:
@@ -170,8 +174,8 @@ class Observer:
                 return
             self._calls.append((len(self._forwards), value_of(value)))
             if self._looking:
-                self._see("loss", 4)
-            if self.samples.plan:
+                self._see("loss")
+            if self.samples.plan or not self.samples.begun:
                 self.samples.loss_called(kind, args, kwargs, value)
         except Exception as error:
             self.broke("loss_called", error)
@@ -193,12 +197,11 @@ class Observer:
                 self._look_for_resets()
             if self.passes.open:
                 self.passes.close(self.clock())
-            if self._manual is None and not self._by_optimizer or self._manual is not None and self._manual.count < 3:
-                self._follow_by_hand(tensors)
+            if self._by_hand:
+                self._hand_began(tensors)
             if self._looking:
-                self._see("backward", 4)
-            if self.samples.plan:
-                self.samples.backward_began(tensors)
+                self._see("backward")
+            self.samples.backward_began(tensors)
         except Exception as error:
             self.broke("backward_began", error)
         self._backward_began = self.clock()
@@ -220,9 +223,10 @@ class Observer:
                 forwards, calls = self._split_off_validation()
             for forward in forwards[-8:]:
                 forward.root.trained_in_train_mode = forward.training
+            value = self._backward_value(tensors, args, kwargs)
             self._pending.append(
                 Backward(
-                    self._backward_value(tensors, args, kwargs),
+                    value,
                     calls,
                     forwards,
                     self._forward_seconds,
@@ -232,13 +236,17 @@ class Observer:
                     self._idle if forwards or not self._pending else 0.0,
                     self._gap_cpu if forwards or not self._pending else 0.0,
                     now - self._began,
-                    NAN,
+                    self.samples.backward_ended(value),
                 )
             )
+            if self._hand is not None:
+                self._hand_ended(self._hand, self._pending[-1])
+                if len(self._pending) > PENDING:
+                    del self._pending[0]
             self._inside_step += self._forward_seconds + now - self._backward_began
             self._forget_window()
             self._open_gap(now)
-            if now > self._flush_at or len(self._pending) > PENDING:
+            if now > self._flush_at:
                 self.flush(now)
         except Exception as error:
             self.broke("backward_ended", error)
@@ -271,7 +279,8 @@ class Observer:
         """Note that an optimiser exists."""
         try:
             self._optimizers[id(optimizer)] = (weakref.ref(optimizer), [False])
-            self._looking = True
+            if not self._looking:
+                self._looking, self._places = True, {}
             self.roots.refresh()
         except Exception as error:
             self.broke("optimizer_made", error)
@@ -292,7 +301,7 @@ class Observer:
         try:
             track = self._track_of(optimizer)
             if track.count >= track.schedule.earliest:
-                self.samples.step_before(track, optimizer)
+                self.samples.step_before(track, track.count, track.alive())
         except Exception as error:
             self.broke("step_before", error)
 
@@ -314,10 +323,9 @@ class Observer:
             no_gradient = self._no_gradient(track, parameters)
             mode, rows = track.mode_and_rows(entries)
             rest = (_rate(optimizer), not_reset, no_gradient, *self._clip, mode, rows, now - self._began, now - self._step_began - self._inside_step)
-            track.rows.append(row(track.count, entries, rest))
-            self.samples.step_ended(track, optimizer)
-            track.count += 1
-            self.budget.steps += 1
+            self._add_row(track, entries, rest)
+            if track.plan:
+                self.samples.step_ended(track, track.count - 1, parameters)
             self._clip = (NAN, NAN)
             now = self.clock()
             self._open_gap(now)
@@ -328,6 +336,14 @@ class Observer:
         except Exception as error:
             self.broke("step_ended", error)
 
+    def _add_row(self, track: Track, entries: list[Backward], rest: tuple[Any, ...]) -> None:
+        track.rows.append(row(track.count, entries, rest))
+        for entry in entries:
+            for sample in entry.samples:
+                self.samples.write(track, sample, track.count)
+        track.count += 1
+        self.budget.steps += 1
+
     def clipped(self, norm: Any, limit: Any) -> None:
         """Note the gradient norm before clipping."""
         try:
@@ -336,11 +352,11 @@ class Observer:
             self.broke("clipped", error)
 
     def _take_pending(self, track: Track) -> list[Backward]:
-        if self._pending or self._spilled:
-            self._last = [*self._spilled, *self._pending]
-            self._spilled, self._pending = [], []
-            self._longest = max(self._longest, len(self._last))
-            self._manual = None
+        if self._pending:
+            self._last, self._pending = self._pending, []
+            self._longest = max(self._longest, min(len(self._last), PENDING))
+            if self._by_hand:
+                self._leave_hands()
             track.last_backward = self._last
             return self._last
         if track.last_backward is self._last:
@@ -375,7 +391,7 @@ class Observer:
     def _first_step(self, track: Track, optimizer: Any, entries: list[Backward]) -> None:
         forwards = [forward for entry in entries for forward in entry.forwards]
         track.choose_root(forwards)
-        self._see("step", 5)
+        self._see("step")
         self._head(track, optimizer, forwards)
 
     def _head(self, track: Track, optimizer: Any, forwards: list[Forward]) -> None:
@@ -385,35 +401,87 @@ class Observer:
         called = list(dict.fromkeys(forward.root for forward in forwards))
         roots = [root for root in called if track.identities & root.names.keys()]
         roots += [root for root in self.roots.known.values() if root not in roots]
-        began = min([entry.wall for entry in (self._last or self._pending)] or [self.clock() - self._began])
+        began = min([entry.wall for entry in self._last] or [self.clock() - self._began]) if optimizer is not None else track.began
         described = list(describe(named, roots, self.keys))
         self.recorder.add({"kind": "track", "track": track.number, "what": track.what, "began": began, "parameters": described})
         if optimizer is not None:
-            self.fact(track, "optimizer", _settings(optimizer))
+            self.fact(track, "optimizer", settings(optimizer))
         self.fact(track, "where", dict(self._places))
-        self._looking = False
-        self.samples.track_began(track, optimizer)
+        self._looking, track.headed = False, True
+        track.names = [each["name"] for each in described]
+        track.roles = [each["role"] for each in described]
+        self.samples.track_began(track)
+        if self._loader_fact:
+            self.fact(track, "loader", self._loader_fact)
 
-    def _follow_by_hand(self, tensors: Any) -> None:
-        """Know which parameters a backward reaches, as long as no optimiser steps."""
+    # -- loops that step by hand, or forget to step ------------------------------------------------------------------------
 
-    def _spill(self) -> None:
-        """Make steps of the backward calls that no optimiser has taken."""
-        track = self._manual
-        if track is None:
-            track = self._manual = self._new_track("manual", self.samples.reached())
+    def _hand_began(self, tensors: Any) -> None:
+        """Know which parameters a backward reaches, as long as no optimiser steps; they may have moved since the last."""
+        key: tuple[Any, ...] = tuple({id(forward.root) for forward in self._forwards}) or (user_place(),)
+        track = self._hands.get(key)
+        if track is None or track.count < 3 or not track.alive():
+            found = self.samples.reached(tensors, [forward.root for forward in self._forwards])
+            if track is None or {id(parameter) for parameter in found} != track.identities:
+                track = self._hands[key] = self._new_track("manual", found)
+        self._hand = track
+        self._hand_not_reset = NAN
+        if track.count:
+            track.resets.look()
+            self._hand_not_reset = 0.0 if track.resets.seen else 1.0
+            if track.plan:
+                self.samples.step_ended(track, track.count - 1, track.alive())
+
+    def _hand_ended(self, track: Track, entry: Backward) -> None:
+        """Make the backward a step: the gradients are there, and the parameters have not moved yet."""
+        parameters = track.alive()
         if track.count == 0:
-            forwards = [forward for entry in self._pending for forward in entry.forwards]
-            track.choose_root(forwards)
-            self._head(track, None, forwards)
-            self.fact(track, "optimizers_idle", self._idle_optimizers(track))
-        for entry in self._pending:
-            mode, rows = track.mode_and_rows([entry])
-            track.rows.append(row(track.count, [entry], (NAN, entry.not_reset, NAN, NAN, NAN, mode, rows, entry.wall, 0.0)))
-            track.count += 1
-            self.budget.steps += 1
-        self._spilled = [*self._spilled, *self._pending][-PENDING:]
-        self._pending = []
+            track.choose_root(entry.forwards)
+            track.began = entry.wall
+        if track.count >= track.schedule.earliest:
+            self.samples.step_before(track, track.count, parameters)
+        track.resets.keep(parameters)
+        mode, rows = track.mode_and_rows([entry])
+        no_gradient = self._no_gradient(track, parameters)
+        rest = (NAN, self._hand_not_reset, no_gradient, *self._clip, mode, rows, entry.wall, 0.0)
+        self._clip = (NAN, NAN)
+        self._add_row(track, [entry], rest)
+
+    def _hands_count(self, last: bool) -> bool:
+        """Tell whether backward calls without a step are steps by now, and not one of an accumulation that goes on."""
+        tracks = self._hands.values()
+        if any(track.headed for track in tracks) or last:
+            return True
+        waited = self.clock() - self._began - min(track.began for track in tracks) > FLUSH_SECONDS
+        return waited and max(track.count for track in tracks) > 1
+
+    def _write_heads_by_hand(self) -> None:
+        for track in self._hands.values():
+            if track.count and not track.headed:
+                self._head(track, None, [Forward(root, True, NAN) for root in track.models])
+                self.fact(track, "optimizers_idle", self._idle_optimizers(track))
+
+    def _leave_hands(self) -> None:
+        """Forget what no optimiser had stepped on: one does now."""
+        self._by_hand, self._hand = False, None
+        for track in self._hands.values():
+            if not track.headed:
+                track.rows.clear()
+        self._hands = {}
+
+    def _give_up_waiting(self, last: bool) -> None:
+        """Take backward calls that pile up without a step for steps by hand, from now on."""
+        limit = self._longest if last else max(PENDING, 4 * self._longest)
+        if len(self._pending) <= limit:
+            return
+        self._by_hand = True
+        roots = [forward.root for entry in self._pending for forward in entry.forwards][-8:]
+        if last and roots:
+            track = self._new_track("manual", self.samples.reached(None, roots))
+            self._hands[tuple({id(root) for root in roots})] = track
+            for entry in self._pending:
+                self._hand_ended(track, entry)
+        self._pending = self._pending[-self._longest :]
 
     def _idle_optimizers(self, track: Track) -> list[dict[str, Any]]:
         found = []
@@ -432,10 +500,16 @@ class Observer:
         self._loader += self.clock() - began
         if self._looking:
             try:
-                self._see("loader", 3)
-                self.samples.loader_seen(iterator)
+                self._see_loader(iterator)
             except Exception as error:
                 self.broke("loader_gave", error)
+
+    def _see_loader(self, iterator: Any) -> None:
+        """Remember the loader; the last one before the training's first forward feeds it."""
+        place = user_place()
+        if place is not None and "forward" not in self._places:
+            self._places["loader"] = place
+            self._loader_fact = loader_fact(iterator)
 
     def loader_ended(self, iterator: Any, began: float) -> None:
         """Note the end of an epoch of a data loader."""
@@ -465,18 +539,15 @@ class Observer:
     def flush(self, now: float | None = None, last: bool = False) -> None:
         """Hand all that was kept to the writer."""
         self._flush_at = (self.clock() if now is None else now) + FLUSH_SECONDS
-        if self._pending and self._counts_as_steps(last):
-            self._spill()
+        if not self._by_hand:
+            self._give_up_waiting(last)
+        if self._hands and self._hands_count(last):
+            self._write_heads_by_hand()
         for track in self.tracks:
-            if track.rows:
+            if track.rows and track.headed:
                 self.recorder.add(track.line())
+        self.samples.resolve()
         self.recorder.flush()
-
-    def _counts_as_steps(self, last: bool) -> bool:
-        if not self._by_optimizer or self._manual is not None:
-            waited = self.clock() - self._began - self._pending[0].wall > FLUSH_SECONDS
-            return last or len(self._pending) > 1 and waited or len(self._pending) > PENDING
-        return len(self._pending) > (self._longest if last else max(PENDING, 4 * self._longest))
 
     def finish(self) -> None:
         """Close what is open and write the rest."""
@@ -489,10 +560,25 @@ class Observer:
         setattr(self, name, _nothing)
         self.recorder.note(f"broke: {name}: {type(error).__name__}: {error}")
 
-    def _see(self, name: str, depth: int) -> None:
-        place = user_place(depth)
-        if place is not None:
-            self._places.setdefault(name, place)
+    def _see(self, name: str) -> None:
+        if name not in self._places:
+            place = user_place()
+            if place is not None:
+                self._places[name] = place
+
+    def place(self, name: str) -> list[Any] | None:
+        """Return file and line of a place of the current training, where known."""
+        place = self._places.get(name)
+        return None if place is None else list(place)
+
+    def held(self, parameters: list[Tensor]) -> list[Tensor]:
+        """Return these parameters and those of every optimiser that is alive."""
+        found = {id(parameter): parameter for parameter in parameters}
+        for reference, _ in self._optimizers.values():
+            optimizer = reference()
+            for group in optimizer.param_groups if optimizer is not None else ():
+                found.update((id(parameter), parameter) for parameter in group["params"])
+        return list(found.values())
 
 
 def _nothing(*args: Any, **kwargs: Any) -> None:
@@ -519,11 +605,3 @@ def _fallback_names(optimizer: Any, count: int) -> list[str]:
     if optimizer is None:
         return [f"parameter{index}" for index in range(count)]
     return [f"group{number}.{index}" for number, group in enumerate(optimizer.param_groups) for index in range(len(group["params"]))][:count]
-
-
-def _settings(optimizer: Any) -> dict[str, Any]:
-    def simple(value: Any) -> Any:
-        return value if isinstance(value, (bool, int, float, str, type(None))) else str(value)
-
-    groups = [{name: simple(value) for name, value in group.items() if name not in ("params", "param_names")} | {"parameters": len(group["params"])} for group in optimizer.param_groups]
-    return {"name": type(optimizer).__name__, "groups": groups}

@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.nn.parameter import UninitializedTensorMixin  # type: ignore[attr-defined]
 
 _NORMS = ("BatchNorm", "LayerNorm", "GroupNorm", "InstanceNorm", "RMSNorm", "LocalResponseNorm")
 
@@ -72,7 +73,7 @@ class Root:
 
 
 def _shapeless(parameter: torch.Tensor) -> bool:
-    return isinstance(parameter, nn.parameter.UninitializedTensorMixin)
+    return isinstance(parameter, UninitializedTensorMixin)
 
 
 def _role(module: nn.Module, name: str) -> str:

@@ -11,13 +11,9 @@ _OURS = str(Path(__file__).resolve().parents[1])
 _LIBRARIES = tuple({sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")} | {_OURS})
 
 
-def user_place(depth: int = 1) -> tuple[str, int] | None:
-    """Return file and line of the innermost frame that is neither torch's, ours, nor any installed package's.
-
-    Args:
-        depth: how many frames of the caller to pass over.
-    """
-    frame: FrameType | None = sys._getframe(depth)
+def user_place() -> tuple[str, int] | None:
+    """Return file and line of the innermost frame that is neither torch's, ours, nor any installed package's."""
+    frame: FrameType | None = sys._getframe(1)
     while frame is not None:
         name = frame.f_code.co_filename
         if not name.startswith(("<", *_LIBRARIES)) and "site-packages" not in name and "dist-packages" not in name:

@@ -1,26 +1,341 @@
-"""Run the costly probes when they are due, each dropped alone when it raises."""
+"""Run the costly probes when they are due, each timed, and dropped alone when it raises.
+
+Probes of a forward (batch, hashes, loss call, activations, modes, graph) are planned when a model is called first after a
+backward; what they measured belongs to whichever optimiser takes that backward. Probes of a step are planned per track.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+import importlib
+import math
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from lossdoctor.record.facts import model_fact
+from lossdoctor.record.parameters import Root
+from lossdoctor.record.schedule import Schedule
+from lossdoctor.record.tracks import Track
 
 if TYPE_CHECKING:
-    from lossdoctor.record.events import Observer
+    from lossdoctor.record.events import Call, Observer
+
+FORWARD_PROBES = ("batch", "hashes", "loss_call", "activations", "graph", "modes")
+_MOST_CALLS = 8  # loss calls, and models, that are described of one backward
+_SEEN_ROWS = 1 << 16  # hashes of trained rows that are remembered
+
+_PROBES = {
+    "gradient_norms": "gradient",
+    "weight_norms": "weights",
+    "UpdateSampler": "update",
+    "zero_rows": "zero_rows",
+    "describe_inputs": "batch",
+    "describe_target": "batch",
+    "row_hashes": "hashes",
+    "describe_loss_call": "loss_call",
+    "describe_graph": "graph",
+    "leaves": "graph",
+    "ActivationSampler": "activations",
+    "describe_modes": "modes",
+    "describe_coverage": "coverage",
+    "resident_memory": "memory",
+}
+
+
+class Sample(NamedTuple):
+    """Hold one measurement until the step that it belongs to is known."""
+
+    signal: str
+    content: dict[str, Any]
 
 
 class Samples:
+    """Run the costly probes of one process.
+
+    Args:
+        observer: what watches the process.
+    """
+
     def __init__(self, observer: Observer) -> None:
         self.observer = observer
+        self.budget = observer.budget
+        self.schedule = Schedule(observer.budget, FORWARD_PROBES)
         self.plan: set[str] = set()
+        self.tick = 0
+        self.begun = False
+        self.broken: set[str] = set()
+        self.trained_rows: set[str] = set()
+        self.deferred: list[tuple[dict[str, Any], Tensor]] = []
+        self._functions: dict[str, Callable[..., Any] | None] = {}
+        self._models: set[int] = set()
+        self._activations: list[Any] = []
+        self._forget()
 
-    def begin(self) -> None: ...
-    def forward_began(self, call: Any, args: Any, kwargs: Any) -> None: ...
-    def forward_ended(self, call: Any) -> None: ...
-    def loss_called(self, kind: str, args: Any, kwargs: Any, value: Any) -> None: ...
-    def backward_began(self, tensors: Any) -> None: ...
-    def step_before(self, track: Any, optimizer: Any) -> None: ...
-    def step_ended(self, track: Any, optimizer: Any) -> None: ...
-    def track_began(self, track: Any, optimizer: Any) -> None: ...
-    def loader_seen(self, iterator: Any) -> None: ...
-    def reached(self) -> list[Any]:
-        return []
+    def _forget(self) -> None:
+        self._batch: dict[str, Any] | None = None
+        self._hashes: dict[str, Any] | None = None
+        self._calls: list[dict[str, Any]] = []
+        self._layers: list[dict[str, Any]] = []
+        self._modes: list[tuple[Any, dict[str, Any]]] = []
+        self._graph: dict[str, Any] | None = None
+        self._models.clear()
+
+    # -- a forward and what follows it ---------------------------------------------------------------------------------
+
+    def begin(self) -> None:
+        """Plan what is measured of the coming backward and the forwards before it."""
+        self.begun = True
+        if self.tick >= self.schedule.earliest:
+            self.plan = self.schedule.plan(self.tick) - self.broken
+
+    def forward_began(self, call: Call, args: Sequence[Any], kwargs: dict[str, Any]) -> None:
+        """Measure what enters a model, once for each model of a backward."""
+        if id(call.root) in self._models or len(self._models) >= _MOST_CALLS:
+            return
+        self._models.add(id(call.root))
+        self.observer.drawn = False
+        if self._batch is None and "batch" in self.plan:
+            inputs = self.run("batch", "describe_inputs", tuple(args), kwargs)
+            self._batch = None if inputs is None else {"inputs": inputs, "target": None}
+        if self._hashes is None and "hashes" in self.plan:
+            hashes = self.hash_rows([*args, *kwargs.values()])
+            if hashes:
+                self._remember(hashes)
+                self._hashes = {"hashes": hashes, "target_hashes": None}
+        if "modes" in self.plan:
+            modes = self.run("modes", "describe_modes", call.module)
+            if modes is not None:
+                self._modes.append((call.root, modes))
+        if "activations" in self.plan:
+            self._watch_activations(call.module)
+
+    def _watch_activations(self, module: torch.nn.Module) -> None:
+        sampler = self.run("activations", "ActivationSampler", module)
+        if sampler is not None:
+            self._activations.append(sampler)
+            self.run("activations", sampler.__enter__)
+
+    def forward_ended(self, call: Call) -> None:
+        """Take off what a forward carried."""
+        for root, modes in self._modes:
+            if root is call.root:
+                modes.setdefault("random_in_eval", self.observer.drawn and not call.training)
+        while self._activations:
+            sampler = self._activations.pop()
+            self.run("activations", sampler.__exit__, None, None, None)
+            self._layers.extend(self.run("activations", lambda sampler=sampler: sampler.layers) or [])
+
+    def loss_called(self, kind: str, args: Sequence[Any], kwargs: dict[str, Any], value: Tensor) -> None:
+        """Measure what enters a known loss."""
+        if not self.begun:
+            self.begin()
+        if "loss_call" in self.plan and len(self._calls) < _MOST_CALLS:
+            fields = self.run("loss_call", "describe_loss_call", kind, tuple(args), kwargs, value)
+            if fields is not None:
+                self._calls.append({**fields, "where": self.observer.place("loss")})
+        target = kwargs.get("target", args[1] if len(args) > 1 else None)
+        if not isinstance(target, Tensor):
+            return
+        if self._batch is not None and self._batch["target"] is None:
+            self._batch["target"] = self.run("batch", "describe_target", target)
+        if self._hashes is not None and self._hashes["target_hashes"] is None:
+            hashes = self.hash_rows([target])
+            if hashes is not None and len(hashes) == len(self._hashes["hashes"]):
+                self._hashes["target_hashes"] = hashes
+
+    def backward_began(self, tensors: Any) -> None:
+        """Measure the graph before it is freed."""
+        if not self.begun:
+            self.begin()
+        if "graph" in self.plan and isinstance(tensors, Tensor):
+            self._graph = self.run("graph", "describe_graph", tensors)
+
+    def backward_ended(self, value: Any) -> list[Sample]:
+        """Return what was measured of a backward and the forwards before it."""
+        self.tick += 1
+        self.begun = False
+        if not self.plan:
+            return []
+        self.plan = set()
+        found = [Sample("loss_call", {"fields": {**call, "ratio": _ratio(value, call.get("value"))}}) for call in self._calls]
+        for signal, fields in (("batch", self._batch), ("row_hashes", self._hashes), ("backward_graph", self._graph)):
+            if fields is not None:
+                found.append(Sample(signal, {"fields": fields}))
+        if self._layers:
+            found.append(Sample("activations", {"fields": {"layers": self._layers}}))
+        if self._modes:
+            found.append(Sample("modes", {"fields": _join_modes([modes for _, modes in self._modes])}))
+        self._forget()
+        return found
+
+    def hash_rows(self, values: Sequence[Any], limit: int | None = None) -> list[str] | None:
+        """Return one hash per row of the tensors that share the first one's rows."""
+        tensors = [value for value in values if isinstance(value, Tensor) and value.dim()]
+        tensors = [tensor[:limit] for tensor in tensors if len(tensor) == len(tensors[0])]
+        found = self.run("hashes", "row_hashes", tensors) if tensors else None
+        return None if found is None else [each if isinstance(each, str) else f"{int(each) & (2**64 - 1):016x}" for each in found]
+
+    def _remember(self, hashes: Sequence[str]) -> None:
+        if len(self.trained_rows) < _SEEN_ROWS:
+            self.trained_rows.update(hashes)
+
+    # -- a step ----------------------------------------------------------------------------------------------------------
+
+    def step_before(self, track: Track, step: int, parameters: list[Tensor]) -> None:
+        """Measure gradients and take the weights, right before they move."""
+        if track.planned == step or not parameters:
+            return
+        track.planned = step
+        track.plan = track.schedule.plan(step) - self.broken
+        if "gradient" in track.plan:
+            self._write_gradients(track, step, parameters)
+        if "zero_rows" in track.plan:
+            shares = self.run("zero_rows", "zero_rows", parameters, track.names)
+            self.write_packed(track, step, "zero_rows", shares)
+        if "update" in track.plan:
+            if track.sampler is None:
+                embeddings = [place for place, role in enumerate(track.roles) if role == "embedding"]
+                track.sampler = self.run("update", lambda: self.function("UpdateSampler")(parameters, embeddings=embeddings))  # type: ignore[misc]
+            if track.sampler is not None:
+                self.run("update", track.sampler.before)
+
+    def _write_gradients(self, track: Track, step: int, parameters: list[Tensor]) -> None:
+        norms = self.run("gradient", "gradient_norms", parameters)
+        if norms is None:
+            return
+        self.write_packed(track, step, "grad_norms", norms)
+        present = [place for place, parameter in enumerate(parameters) if parameter.grad is not None]
+        if present:
+            whole = torch.linalg.vector_norm(norms if len(present) == len(parameters) else norms[present])
+            self._defer({"kind": "sample", "track": track.number, "step": step, "signal": "grad_norm"}, whole)
+
+    def step_ended(self, track: Track, step: int, parameters: list[Tensor]) -> None:
+        """Measure what the step has moved."""
+        plan, track.plan = track.plan, set()
+        changed = None
+        if "update" in plan and track.sampler is not None:
+            changed = self.run("update", track.sampler.ratios)
+            self.write_packed(track, step, "update_ratios", changed)
+            self.write_packed(track, step, "displacements", self.run("update", track.sampler.displacements))
+        if "weights" in plan:
+            self.write_packed(track, step, "weight_norms", self.run("weights", "weight_norms", parameters))
+        if "coverage" in plan:
+            self._write_coverage(track, step, parameters, changed)
+        if "memory" in plan:
+            resident = self.run("memory", "resident_memory")
+            if resident is not None:
+                self.write(track, Sample("memory", {"value": resident}), step)
+
+    def _write_coverage(self, track: Track, step: int, parameters: list[Tensor], changed: Tensor | None) -> None:
+        models = [root.ref() for root in track.models]
+        alive = [model for model in models if model is not None]
+        if not alive:
+            return
+        model = alive[0] if len(alive) == 1 else torch.nn.ModuleList(alive)
+        fields = self.run("coverage", "describe_coverage", model, self.observer.held(parameters))
+        if fields is None:
+            return
+        known = None if changed is None else changed[~changed.isnan()]
+        share = None if known is None or not len(known) else float((known > 0).float().mean())
+        self.write(track, Sample("coverage", {"fields": {**fields, "changed": share}}), step)
+
+    def write(self, track: Track, sample: Sample, step: int) -> None:
+        """Add a sample to the record."""
+        self.observer.recorder.add({"kind": "sample", "track": track.number, "step": step, "signal": sample.signal, **sample.content})
+
+    def write_packed(self, track: Track, step: int, signal: str, values: Tensor | None) -> None:
+        """Add one value per parameter to the record; read from the device at the next flush."""
+        if values is not None and len(values):
+            self._defer({"kind": "sample", "track": track.number, "step": step, "signal": signal}, values)
+
+    def _defer(self, line: dict[str, Any], values: Tensor) -> None:
+        self.observer.recorder.add(line)
+        self.deferred.append((line, values))
+
+    def resolve(self) -> None:
+        """Read what still lies on a device into the lines that wait for it."""
+        deferred, self.deferred = self.deferred, []
+        for line, values in deferred:
+            if values.dim():
+                line["packed"] = _packed(values)
+            else:
+                line["value"] = float(values)
+
+    def reached(self, tensors: Any, roots: Sequence[Root]) -> list[Tensor]:
+        """Return the leaves of a loss that take a gradient; the models' parameters where the graph cannot be walked."""
+        loss = tensors if isinstance(tensors, Tensor) else next((each for each in tensors if isinstance(each, Tensor)), None)
+        found = self.run("graph", "leaves", loss) if loss is not None else None
+        if found is None:
+            modules = [root.ref() for root in roots]
+            found = [parameter for module in modules if module is not None for parameter in module.parameters()]
+        return [parameter for parameter in dict.fromkeys(found) if parameter.requires_grad]
+
+    # -- the track as a whole --------------------------------------------------------------------------------------------
+
+    def track_began(self, track: Track) -> None:
+        """Write what the track's model is."""
+        module = track.root.ref() if track.root is not None else None
+        if module is not None:
+            self.observer.fact(track, "model", model_fact(module))
+
+    # -- how a probe is run --------------------------------------------------------------------------------------------------
+
+    def run(self, probe: str, function: str | Callable[..., Any], *args: Any) -> Any:
+        """Run a part of a probe, timed, with the seams deaf; None where the probe is absent, broken, or raises."""
+        called = self.function(function) if isinstance(function, str) else function
+        if called is None or probe in self.broken:
+            return None
+        observer = self.observer
+        depth, in_loss, drawn = observer.depth, observer.in_loss, observer.drawn
+        observer.depth, observer.in_loss = 2, True
+        began = self.budget.clock()
+        try:
+            return called(*args)
+        except Exception as error:
+            self.broken.add(probe)
+            observer.recorder.note(f"broke: {probe}: {type(error).__name__}: {error}")
+            return None
+        finally:
+            self.budget.pay(probe, self.budget.clock() - began, self.tick)
+            observer.depth, observer.in_loss, observer.drawn = depth, in_loss, drawn
+
+    def function(self, name: str) -> Callable[..., Any] | None:
+        """Import a probe's function at its first use."""
+        if name not in self._functions:
+            try:
+                module = importlib.import_module(f"lossdoctor.record.probes.{_PROBES[name]}")
+                self._functions[name] = getattr(module, name)
+            except (ImportError, AttributeError) as error:
+                self._functions[name] = None
+                self.observer.recorder.note(f"broke: {name}: {type(error).__name__}: {error}")
+        return self._functions[name]
+
+
+def _packed(values: Tensor) -> str:
+    import base64
+
+    return base64.b64encode(values.detach().to("cpu", torch.float32).contiguous().numpy().tobytes()).decode()
+
+
+def _ratio(value: Any, call: Any) -> float | None:
+    if not isinstance(value, float) or not isinstance(call, (int, float)) or not call or not math.isfinite(call):
+        return None
+    return value / call
+
+
+def _join_modes(modes: list[dict[str, Any]]) -> dict[str, Any]:
+    """Add up the modes of the models that one backward went through; the first model's flag stands for all."""
+    joined = dict(modes[0])
+    for other in modes[1:]:
+        for name, value in other.items():
+            if isinstance(value, bool):
+                joined[name] = joined.get(name, False) or value if name != "root_training" else joined[name]
+            elif isinstance(value, int):
+                joined[name] = joined.get(name, 0) + value
+            elif isinstance(value, list):
+                joined[name] = [*joined.get(name, []), *value]
+            elif isinstance(value, dict):
+                joined[name] = {**joined.get(name, {}), **value}
+    return joined

@@ -159,7 +159,8 @@ def backward(original: Any, observer: Observer) -> Any:
 
     def backward(tensors: Any, *args: Any, **kwargs: Any) -> None:
         if is_compiling() or observer.depth == 2 or observer.off:
-            return original(tensors, *args, **kwargs)
+            original(tensors, *args, **kwargs)
+            return
         before = observer.depth
         observer.backward_began(tensors)
         observer.depth = 2

@@ -60,7 +60,7 @@ class Backward(NamedTuple):
     idle: float
     gap_cpu: float
     wall: float
-    not_reset: float
+    samples: Sequence[Any]
 
 
 class Resets:
@@ -157,11 +157,17 @@ class Track:
         self.resets = Resets()
         self.count = 0
         self.root: Root | None = None
-        self.written = 0
+        self.models: list[Root] = []
         self.loss_level = NAN
         self.no_gradient = 1.0
         self.last_backward: object = None
         self.sampler: Any = None
+        self.plan: set[str] = set()
+        self.planned = -1
+        self.headed = False
+        self.began = 0.0
+        self.names: list[str] = []
+        self.roles: list[str] = []
         self.rows: list[tuple[Any, ...]] = []
 
     def alive(self) -> list[Tensor]:
@@ -172,6 +178,7 @@ class Track:
     def choose_root(self, forwards: Sequence[Forward]) -> None:
         """Take as the track's model the called module that holds most of its parameters."""
         best = 0
+        self.models = list(dict.fromkeys(forward.root for forward in forwards))[:8]
         for forward in forwards:
             shared = len(self.identities & forward.root.names.keys())
             if shared > best:
@@ -206,7 +213,7 @@ def row(step: int, entries: Sequence[Backward], rest: tuple[float, ...]) -> tupl
     """
     lr, not_reset, no_gradient, clip_norm, clip_limit, mode, rows, wall, step_seconds = rest
     if len(entries) == 1:
-        value, calls, _, forward, backward, loader, gap, idle, gap_cpu, _, _ = entries[0]
+        value, calls, _, forward, backward, loader, gap, idle, gap_cpu, *_ = entries[0]
     else:
         value = total([entry.value for entry in entries]) if entries else NAN
         calls = [call for entry in entries for call in entry.calls]
