@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 from pathlib import Path
 
+import pytest
 from diagnoses import HOSTILE, diagnoses, failing
 from hypothesis import given
 from rich.console import Console
@@ -33,7 +34,7 @@ def test_a_failing_run_says_what_where_why_and_what_to_do() -> None:
         "seen not_reset 1, expected 0, steps 1-599: 100% of 599 steps added to gradients of earlier steps",
         "fix Call optimizer.zero_grad() once per step, before backward.",
         "explains OPT001 lr-too-high: Learning rate too high",
-        "machine A bigger machine would not help: the loop is wrong on any machine.",
+        "machine A bigger machine would not help. The loop is wrong on any machine.",
         "run 600 steps of 1.2 ms, loss 2.31 (guessing gives 2.303) to 1.92, best validation accuracy 80.4%, waiting 9%, watching took 1%",
         "advice REG003 validation-missing: No validation data. Hold out a part.",
         "suspected LAB001 labels-meaningless: Labels mean nothing (not excluded, 45%)",
@@ -90,8 +91,21 @@ def test_healthy_has_its_own_words_and_names_advice() -> None:
     text = printed(Diagnosis(HEALTHY, [advice], {"steps": 1}, machine, trainings=[{}]))
     assert text.startswith("lossdoctor: Healthy: no known fault was found\n")
     assert "advice    OPT010 too-few-epochs: Stopped while still improving. Train longer." in text
-    assert "A bigger machine would only make it faster: it learns as it is." in text
+    assert "A bigger machine would only make it faster. It learns as it is." in text
     assert "1 step" in text
+
+
+def test_healthy_is_not_said_where_nothing_could_be_judged() -> None:
+    unknown = Finding("LOP001", "zero-grad-missing", "Gradients pile up", "LOP", "unknown")
+    assert printed(Diagnosis(findings=[unknown])).startswith("lossdoctor: No fault could be looked for\n")
+    assert "Healthy" in printed(Diagnosis(findings=[unknown, Finding("OPT001", "a", "A", "OPT", "absent")]))
+
+
+def test_places_in_the_working_directory_are_named_from_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for file, shown in ((tmp_path / "train.py", "train.py:3"), (Path("/elsewhere/train.py"), "/elsewhere/train.py:3")):
+        finding = Finding("LOP001", "a", "A", "LOP", "present", "error", 0.9, where=Location(str(file), 3))
+        assert f"  where     {shown}\n" in printed(Diagnosis("a", [finding]))
 
 
 def test_undetermined_tells_a_failed_run_from_one_that_trained_nothing() -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import linecache
+from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 from lossdoctor.core.diagnosis import UNDETERMINED, Diagnosis, Finding
@@ -21,7 +23,10 @@ def headline(diagnosis: Diagnosis) -> str:
         return f"{words.clean(finding.title)} ({sure(finding)})"
     if diagnosis.verdict == UNDETERMINED:
         return "Nothing was trained" if not diagnosis.trainings else "The run fails, and no known fault explains it yet"
-    return "Healthy: no known fault was found" if diagnosis.healthy else words.verdict_title(diagnosis)
+    if not diagnosis.healthy:
+        return words.verdict_title(diagnosis)
+    blind = diagnosis.findings and all(each.status in ("unknown", "broke") for each in diagnosis.findings)
+    return "No fault could be looked for" if blind else "Healthy: no known fault was found"
 
 
 def sure(finding: Finding) -> str:
@@ -120,7 +125,7 @@ def _is_number(value: object) -> bool:
 
 
 def place(finding: Finding, *, source: bool = False) -> str:
-    """Name the line of the user's script, with the line itself where it was asked for and can be read.
+    """Name the line of the user's script, relative to the working directory, with the line itself where it was asked for.
 
     Args:
         source: read the line from the file; left out otherwise, since reports are passed on.
@@ -128,4 +133,11 @@ def place(finding: Finding, *, source: bool = False) -> str:
     if finding.where is None:
         return ""
     line = linecache.getline(finding.where.file, finding.where.line).strip() if source else ""
-    return f"{words.clean(finding.where)}: {words.clean(line)}" if line else words.clean(finding.where)
+    named = f"{_relative(finding.where.file)}:{finding.where.line}"
+    return words.clean(named) + (f": {words.clean(line)}" if line else "")
+
+
+def _relative(file: str) -> str:
+    with suppress(ValueError, OSError):
+        return str(Path(file).relative_to(Path.cwd()))
+    return file

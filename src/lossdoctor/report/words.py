@@ -78,10 +78,12 @@ def likelihood(probability: float) -> str:
     Example:
         >>> likelihood(0.97)
         'almost certain, 97%'
+        >>> likelihood(1.0)  # no measurement is
+        'almost certain, >99%'
     """
     bounds = ((0.95, "almost certain"), (0.9, "very likely"), (0.8, "likely"), (0.5, "possible"))
     word = next((word for bound, word in bounds if probability >= bound), "not excluded")
-    return f"{word}, {percent(probability)}"
+    return f"{word}, {percent(min(probability, 0.999))}"
 
 
 def name(finding: Finding) -> str:
@@ -108,10 +110,10 @@ def machine(answer: BiggerMachine) -> str:
 
     Example:
         >>> machine(BiggerMachine("no", "the loop is wrong on any machine"))
-        'A bigger machine would not help: the loop is wrong on any machine.'
+        'A bigger machine would not help. The loop is wrong on any machine.'
     """
     why = clean(answer.why).rstrip(".")
-    return (_HELPS.get(answer.helps) or _HELPS["unknown"]) + (f": {why}." if why else ".")
+    return f"{_HELPS.get(answer.helps, _HELPS['unknown'])}." + (f" {why[0].upper()}{why[1:]}." if why else "")
 
 
 def verdict_title(diagnosis: Diagnosis) -> str:
