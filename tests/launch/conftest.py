@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -19,11 +20,11 @@ ENTRY = "import sys; from lossdoctor.cli import main; sys.exit(main())"
 
 @dataclass(frozen=True)
 class Result:
-    """What a process left: its status (minus a signal's number), standard output, standard error."""
+    """What a process left: its status (minus a signal's number), standard output and standard error without addresses."""
 
     status: int
-    out: str
-    err: str
+    out: Any
+    err: Any
 
 
 class Shell:
@@ -46,15 +47,15 @@ class Shell:
         pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
         return subprocess.Popen(command, cwd=self.folder, env=self.environ, text=True, **{**pipes, **options})
 
-    def _finish(self, process: subprocess.Popen[str], stdin: str) -> Result:
+    def finish(self, process: subprocess.Popen[str], stdin: str) -> Result:
         out, err = process.communicate(stdin, timeout=120)
-        return Result(process.returncode, out, err)
+        return Result(process.returncode, *(None if text is None else re.sub(r"0x[0-9a-f]+", "0x", text) for text in (out, err)))
 
     def python(self, *arguments: str, stdin: str = "", **options: Any) -> Result:
-        return self._finish(self.start(sys.executable, *arguments, **options), stdin)
+        return self.finish(self.start(sys.executable, *arguments, **options), stdin)
 
     def doctor(self, *arguments: str, stdin: str = "", **options: Any) -> Result:
-        return self._finish(self.start(sys.executable, str(self.entry), *arguments, **options), stdin)
+        return self.finish(self.start(sys.executable, str(self.entry), *arguments, **options), stdin)
 
     def both(self, *arguments: str, stdin: str = "") -> tuple[Result, Result]:
         """Run the same by python and by `lossdoctor run --quiet`."""

@@ -74,7 +74,7 @@ def _attempt(work: Callable[[], None]) -> None:
     """Do our part; its failure is told, and never changes how the script ended."""
     try:
         work()
-    except BrokenPipeError:
+    except (BrokenPipeError, SystemExit):  # rich turns the one into the other
         os.dup2(os.open(os.devnull, os.O_WRONLY), 2)  # nobody reads standard error any more
     except KeyboardInterrupt:
         _report.say("interrupted; `lossdoctor report last` prints the report")

@@ -120,16 +120,21 @@ def parse_codes(value: object) -> tuple[str, ...]:
 
 
 def _table(file: Path) -> Mapping[str, Any]:
-    if b"lossdoctor" not in file.read_bytes():
-        return {}  # spares most projects the cost of the parser, and an error about a file that is not ours
     if sys.version_info >= (3, 11):
         import tomllib
     else:
         import tomli as tomllib
     try:
-        table = tomllib.loads(file.read_text(encoding="utf-8")).get("tool", {}).get("lossdoctor", {})
+        text = file.read_bytes()
+        if b"lossdoctor" not in text:
+            return {}  # spares most projects the cost of the parser, and an error about a file that is not ours
+        table: Any = tomllib.loads(text.decode("utf-8"))
+    except OSError as error:
+        raise UsageError(f"{file} cannot be read: {error.strerror}") from None
     except ValueError as error:
         raise UsageError(f"{file} is not valid TOML: {error}") from None
+    for name in ("tool", "lossdoctor"):
+        table = table.get(name, {}) if isinstance(table, dict) else table
     if not isinstance(table, dict):
         raise UsageError(f"{file}: tool.lossdoctor must be a table")
     return table

@@ -7,7 +7,6 @@ excepthook, threads and atexit are python's; only our frames are taken out of it
 
 from __future__ import annotations
 
-import atexit
 import contextlib
 import json
 import os
@@ -45,22 +44,14 @@ def main() -> None:
 
 
 def _arm(job: dict[str, Any], rest: list[str]) -> None:
-    """Arm the recorder; whatever goes wrong with it is no reason to keep the script from running."""
+    """Arm the recorder, which sees to its own end; what goes wrong with it is told, and keeps no script from running."""
     private = {"argv": rest, "module": job["module"], "cwd": os.getcwd(), "environ": dict(os.environ), "python": sys.executable}
-    with contextlib.suppress(Exception):
+    try:
         from lossdoctor import record
 
-        recorder = record.arm(
-            job["out"], script=job["script"], budget=job["budget"], max_steps=job["max_steps"], private=private, facts=job["facts"]
-        )
-        # Registered first, so run last: after the script's threads and its own atexit calls.
-        atexit.register(_stop, recorder, os.getpid())
-
-
-def _stop(recorder: Any, process: int) -> None:
-    if os.getpid() == process:  # a forked child runs atexit too
-        with contextlib.suppress(Exception):
-            recorder.stop()
+        record.arm(job["out"], script=job["script"], budget=job["budget"], max_steps=job["max_steps"], private=private, facts=job["facts"])
+    except Exception as error:
+        job["note"] = f"broke: nothing was recorded: {type(error).__name__}: {error}"
 
 
 def _run_path(rest: list[str]) -> None:
@@ -118,7 +109,9 @@ def _load(path: str) -> tuple[CodeType, SourceFileLoader | SourcelessFileLoader]
 
 def _print_as_python() -> None:
     """Have python print the error that is about to leave through our frames without them."""
-    chosen = sys.excepthook
+    chosen = getattr(sys, "excepthook", None)
+    if chosen is None:
+        return
 
     def print_without_our_frames(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
         sys.excepthook = chosen
@@ -133,4 +126,4 @@ def _tell_ending(job: dict[str, Any], error: BaseException | None) -> None:
     how = "returned" if error is None else "exit" if isinstance(error, SystemExit) else "exception"
     name = type(error).__name__ if how == "exception" else None
     with contextlib.suppress(OSError), open(job["ending"], "w") as stream:
-        json.dump({"how": how, "exception": name}, stream)
+        json.dump({"how": how, "exception": name, "note": job.get("note", "")}, stream)

@@ -104,9 +104,10 @@ def supervise(job: Job, meanwhile: Callable[[], None] = lambda: None) -> Ending:
 
 def run_folder(out: Path, ending: Ending) -> Path | None:
     """Return the folder that the script's process wrote its run into, or None where it recorded nothing."""
-    # A process number may come again within the runs that are kept: the folder's file must be of this run.
-    folders = [file.parent for file in out.glob(f"*-{ending.pid}/run.json") if file.stat().st_mtime >= ending.began - 1]
-    return max(folders, default=None)
+    # A process number may come again within the runs that are kept: the file must be of this run.
+    files = [file for file in out.glob(f"*-{ending.pid}*/run.json") if re.fullmatch(rf"\d+-\d+-{ending.pid}(-\d+)?", file.parent.name)]
+    recent = [file.parent for file in files if file.stat().st_mtime >= ending.began - 1]
+    return max(recent, default=None)
 
 
 def write_ending(folder: Path, ending: Ending) -> None:
