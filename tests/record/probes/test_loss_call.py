@@ -257,3 +257,11 @@ def test_describing_changes_neither_graph_nor_random_numbers():
     assert torch.equal(random, torch.get_rng_state())
     loss.backward()
     assert logits.grad is not None
+
+
+@pytest.mark.filterwarnings("error")
+def test_the_largest_numbers_print_no_warning():
+    huge = torch.tensor([[3e38, -3e38], [math.inf, math.nan]])
+    for kind in ("cross_entropy", "nll_loss"):
+        assert describe_loss_call(kind, (huge, torch.tensor([0, 1])), {}, torch.tensor(math.nan))["input_finite"] == 0.5
+    assert math.isinf(describe_loss_call("mse_loss", (huge, huge.double() * 1e250), {}, torch.tensor(math.inf))["value"])

@@ -38,6 +38,7 @@ def _signatures() -> dict[str, inspect.Signature]:
 _SIGNATURES = _signatures()
 
 
+@np.errstate(all="ignore")  # a warning would stand among the script's own output
 def describe_loss_call(kind: str, args: Sequence[Any], kwargs: Mapping[str, Any], value: object) -> dict[str, Any]:
     """Describe one call of a loss function of `torch.nn.functional`; waits for the device where its tensors lie on one.
 
@@ -125,8 +126,7 @@ def _input_fields(kind: str, rows: LossRows) -> dict[str, Any]:
 
 
 def _is_one(sums: Floats) -> Floats:
-    with np.errstate(invalid="ignore"):
-        return np.asarray(np.abs(sums - 1) < SUM_TOLERANCE)
+    return np.asarray(np.abs(sums - 1) < SUM_TOLERANCE)
 
 
 def _target_fields(kind: str, rows: LossRows) -> dict[str, Any]:

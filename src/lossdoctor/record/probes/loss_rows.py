@@ -9,10 +9,9 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import torch
 from torch import Tensor
 
-from lossdoctor.record.probes.tensors import host, local, positions
+from lossdoctor.record.probes.tensors import local, sample_rows
 
 Floats = npt.NDArray[Any]
 
@@ -33,6 +32,7 @@ class LossRows:
         count: how many targets the call has, looked at or not.
 
     Example:
+        >>> import torch
         >>> rows = LossRows.of("cross_entropy", torch.zeros(2, 3), torch.tensor([1, -100]), {"ignore_index": -100})
         >>> rows.classes, rows.valid(rows.targets).tolist()
         (3, [True, False])
@@ -102,11 +102,4 @@ def _columns_last(tensor: Tensor) -> Tensor:
 
 
 def _pick(tensor: Tensor, width: int) -> Floats:
-    """Return some rows, shape (rows, columns): the same whenever the number of rows and the width are the same."""
-    leading = tensor.shape[:-1]
-    count, wanted = math.prod(leading), max(16, MOST_ELEMENTS // max(width, 1))
-    if count > wanted:
-        index = torch.unravel_index(positions(wanted, count).to(tensor.device), leading)
-        tensor = tensor[index]
-    wide = torch.float64 if tensor.dtype in (torch.float64, torch.int64, torch.int32) else torch.float32
-    return np.asarray(host(tensor).to(wide).reshape(min(count, wanted), tensor.shape[-1]).numpy())
+    return np.asarray(sample_rows(tensor, MOST_ELEMENTS, width).numpy())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
 
@@ -13,6 +14,7 @@ from torch.nn.parameter import UninitializedTensorMixin  # type: ignore[attr-def
 _PLAIN = (Tensor, torch.nn.Parameter)
 _WIDE = (torch.float32, torch.float64)
 _HALF = (torch.float16, torch.bfloat16)
+_LONG = (torch.float64, torch.int64, torch.int32, torch.uint32, torch.uint64)  # float32 holds whole numbers up to 2^24
 
 
 def local(tensor: object) -> Tensor | None:
@@ -133,9 +135,36 @@ def positions(count: int, of: int, seed: int = 0) -> Tensor:
     return torch.from_numpy(np.sort(drawn).astype(np.int64))
 
 
-def host(tensor: Tensor) -> Tensor:
-    """Return a tensor's values on the CPU, without its graph; waits for the device where they lie on one."""
-    return tensor.detach().to("cpu")
+def host(tensor: Tensor, wait: bool = True) -> Tensor:
+    """Return a tensor's values on the CPU, without its graph.
+
+    Args:
+        tensor: as `local` gives it.
+        wait: wait for the device where they lie on one; else the copy is on its way and holds nothing before the
+            device's work queued by now is done.
+    """
+    return tensor.detach().to("cpu", non_blocking=not wait)
+
+
+def sample_rows(tensor: Tensor, most: int, width: int | None = None, wait: bool = True) -> Tensor:
+    """Return some rows of a tensor whose columns are its last dimension, on the host: shape (rows, columns).
+
+    Args:
+        tensor: as `local` gives it, at least one dimension; all but the last count as rows.
+        most: how many elements at most, but never fewer than 16 rows.
+        width: the number of rows is chosen for so many columns; the same rows come whenever it is the same.
+        wait: as for `host`.
+
+    Example:
+        >>> sample_rows(torch.zeros(1000, 10, 4), 400).shape
+        torch.Size([100, 4])
+    """
+    leading, columns = tensor.shape[:-1], tensor.shape[-1]
+    count, wanted = math.prod(leading), max(16, most // max(width or columns, 1))
+    if count > wanted:
+        tensor = tensor.detach()[torch.unravel_index(positions(wanted, count).to(tensor.device), leading)]
+    wide = tensor.double() if tensor.dtype in _LONG else real(tensor)
+    return host(wide, wait).reshape(min(count, wanted), columns)
 
 
 def shape_of(tensor: object) -> list[int] | None:
