@@ -62,7 +62,8 @@ def _curve(diagnosis: Diagnosis) -> Markup:
     figure.update_layout(template="plotly_white", height=300, margin={"l": 50, "r": 10, "t": 10, "b": 40})
     figure.update_xaxes(title="step")
     figure.update_yaxes(title="loss")
-    return Markup(figure.to_html(full_html=False, include_plotlyjs=True, config={"displaylogo": False}))
+    offline = {"displayModeBar": False, "plotlyServerURL": ""}  # the bar holds buttons that go to a server
+    return Markup(figure.to_html(full_html=False, include_plotlyjs=True, config=offline))
 
 
 def thin(curve: list[tuple[int, float]], points: int) -> list[tuple[int, float]]:
