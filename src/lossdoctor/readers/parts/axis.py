@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from lossdoctor.core.run import Floats, Integers
+from lossdoctor.readers.parts.names import meaning
 from lossdoctor.readers.parts.roles import Roles
 from lossdoctor.readers.parts.table import Column, Table
 
@@ -48,10 +49,10 @@ def find(table: Table, roles: Roles) -> Axis:
     rows = columns[0].rows if columns else np.empty(0, dtype=np.int64)
     steps, epochs = _values(table, roles.one("step"), rows), _values(table, roles.one("epoch"), rows)
     if steps is not None and epochs is not None:
-        steps = _through_epochs(steps, epochs)
+        steps = _through_epochs(steps, epochs, table.columns.get(".steps_per_epoch"))
     if steps is not None and not _constant(steps):
         return Axis(rows, steps, "step", epochs)
-    if epochs is not None and not _constant(epochs):
+    if epochs is not None:
         return Axis(rows, epochs, "epoch", epochs)
     return Axis(rows, np.arange(len(rows), dtype=np.float64), "row", epochs)
 
@@ -65,6 +66,8 @@ def _values(table: Table, name: str | None, rows: Integers) -> Floats | None:
     column = Column(column.rows[finite], column.values[finite])
     if not len(column):
         return None
+    if name is not None and meaning(name).kind == "step" and np.isin(rows, column.rows).mean() < 0.5:
+        return None  # a count within something else: the curve's own rows have none
     values = column.at(rows)
     return np.where(np.isnan(values), column.values[0], values)
 
@@ -73,12 +76,12 @@ def _constant(values: Floats) -> bool:
     return len(values) > 1 and float(np.ptp(values)) == 0.0
 
 
-def _through_epochs(steps: Floats, epochs: Floats) -> Floats:
+def _through_epochs(steps: Floats, epochs: Floats, told: Column | None) -> Floats:
     """Count on where the log counts steps within each epoch: they fall back exactly where the epoch rises."""
     back, onward = np.diff(steps) < 0, np.diff(epochs) > 0
     falls = int(back.sum())
     # Nine of ten falls at a new epoch: counted within the epoch; fewer: runs restart (starting value).
     if falls < 1 or (back & onward).sum() < 0.9 * falls or falls < 0.5 * onward.sum():
         return steps
-    length = float(np.max(steps)) + 1.0
-    return epochs * length + steps
+    length = float(np.max(told.values)) if told is not None and len(told) else float(np.max(steps)) + 1.0
+    return (epochs - np.min(epochs)) * max(length, float(np.max(steps))) + steps

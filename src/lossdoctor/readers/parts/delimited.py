@@ -6,15 +6,16 @@ import csv
 import io
 import re
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
 
 from lossdoctor.core.run import Floats, Integers
 from lossdoctor.readers.parts.numbers import MISSING, number
+from lossdoctor.readers.parts.reader import Reader
 from lossdoctor.readers.parts.source import Source
-from lossdoctor.readers.parts.table import Builder
+from lossdoctor.readers.parts.table import Builder, Table
 
 BLOCK = 1 << 23
 DELIMITERS = (",", "\t", ";", "|")
@@ -221,3 +222,31 @@ def sample_table(text: str) -> str:
         'a,b\\n1,2\\n'
     """
     return io.StringIO(re.sub(r"\r+\n|\r", "\n", text), newline=None).read()
+
+
+def header_reader(format: str, matches: Callable[[frozenset[str]], bool], finish: Callable[[Table], Table]) -> Reader:
+    """Make the reader of a delimited format that is known by the names in its header.
+
+    Args:
+        format: its name.
+        matches: tells a header by the set of its names.
+        finish: renames columns or fixes their roles.
+    """
+
+    def found(source: Source) -> Layout | None:
+        if source.is_folder or (b"\x00" in source.head[:512] and source.encoding == "utf-8"):
+            return None
+        return layout(sample_table(source.text[:65536]))
+
+    def knows(source: Source) -> float:
+        held = found(source)
+        return 0.8 if held is not None and held.header and matches(frozenset(held.names)) else 0.0
+
+    def read(source: Source) -> list[Table]:
+        builder = Builder(format)
+        held = found(source)
+        if held is not None:
+            read_into(builder, source, held)
+        return [finish(builder.table())]
+
+    return Reader(format, knows, read)

@@ -30,8 +30,12 @@ _STAMP = re.compile(
 )
 _RANK = re.compile(r"^\W{0,2}\[?(?:default|rank[ :=]?|rank_|gpu[ :=]?|worker[ :=]?)(\d{1,4})\]?[:\]) ]", re.IGNORECASE)
 _ERROR = re.compile(r"^\s*(?:\[[^\]]*\]:?\s*)?(?:Traceback \(most recent call last\)|\w*(?:Error|Exception|Interrupt)(?:: |$))")
+_CLASSES = re.compile(
+    r"\b(?:num_class(?:es)?|n_class(?:es)?|nclass(?:es)?|num_labels|vocab_size|n_vocab|vocab size)\b\W{1,4}(\d{1,7})\b", re.IGNORECASE
+)
 _BEGIN = re.compile(
-    r"(?:\b(?:start(?:ing|ed)?|begin(?:ning)?|launch(?:ing)?) (?:the |a |new )*train|\*{3,} ?Running training|^\W*(?:Parameters|Namespace\(|Arguments|Hyper-?parameters):?)",
+    r"\b(?:start(?:ing|ed)?|begin(?:ning)?|launch(?:ing)?) (?:the |a |new )*train|\*{3,} ?Running training"
+    r"|(?:^|[\]>:|\-]\s*)(?:Parameters:|Namespace\(|Arguments:|Hyper-?parameters:)",
     re.IGNORECASE,
 )
 _RESUME = re.compile(
@@ -76,7 +80,7 @@ def _pair(match: re.Match[str]) -> Pair | None:
         name = _bare_name(name)
     share = match["share"]
     value = number(share) if share else number(match["value"])
-    if value is None:
+    if value is None or ".py" in name:
         return None
     of = number(match["of"]) if match["of"] and not share else None
     if of and meaning(name).kind == "metric":
@@ -122,6 +126,7 @@ class State:
     epoch: float | None = None
     split: str = ""
     rank: float | None = None
+    last: int = 0
 
     def add(self, values: Mapping[str, float]) -> None:
         """Append a row, with step, epoch and rank where the line does not say them itself."""
@@ -147,7 +152,6 @@ class LineFormat:
         sign: a line that matches holds figures of this format; it also decides whether a log is of the format.
         parse: takes a line that matches; the general rule of this module where left out.
         names: what the format's own names mean, as a name that `names.py` understands; an empty text drops the figure.
-        context: lines that set epoch or split before the figures, by regular expression with groups `epoch`, `step`, `split`.
         begin: a line that says that a run begins.
         sure: how sure a log is of this format when a line matches.
     """
@@ -156,7 +160,6 @@ class LineFormat:
     sign: re.Pattern[str]
     parse: Parse | None = None
     names: Mapping[str, str] = field(default_factory=dict)
-    context: re.Pattern[str] | None = None
     begin: re.Pattern[str] = _BEGIN
     sure: float = 0.9
     finish: Callable[[Table], Table] | None = None
@@ -184,21 +187,9 @@ class LineFormat:
             if self.sign.search(text):
                 parse(text, state)
             else:
-                self.note(text, state)
+                mark(text, state, self.begin)
         table = state.builder.table()
         return self.finish(table) if self.finish else table
-
-    def note(self, line: str, state: State) -> None:
-        """Take from a line without figures what it says of the ones to come."""
-        if self.context is not None and (match := self.context.search(line)):
-            found = match.groupdict()
-            if found.get("epoch"):
-                state.epoch = number(found["epoch"])
-            if found.get("step"):
-                state.step = number(found["step"])
-            if found.get("split"):
-                state.split = SPLITS.get(found["split"].lower(), "")
-        mark(line, state, self.begin)
 
     def general(self, line: str, state: State) -> None:
         """Take every figure of a line."""
@@ -213,6 +204,8 @@ class LineFormat:
 
 def mark(line: str, state: State, begin: re.Pattern[str] = _BEGIN) -> None:
     """Note a traceback, a beginning or a resumption."""
+    if classes := _CLASSES.search(line):
+        state.builder.setting("classes", number(classes[1]))
     if _ERROR.match(line):
         state.mark("error", line.strip())
     elif begin.search(line):
@@ -229,18 +222,20 @@ def place(row: dict[str, float], name: str, pair: Pair, state: State) -> None:
         key = "epoch" if kind == "epoch" else "step"
         row.setdefault(key, pair.value)
         if pair.of:
-            state.builder.fact(f"planned_{key}s", pair.of)
+            state.builder.setting(f"planned_{key}s", pair.of)
         return
     if kind in ("loss", "metric") and state.split and not meaning(name).split:
         name = f"{state.split} {name}"
     row.setdefault(name, pair.value)
 
 
-def finish_row(row: dict[str, float], state: State) -> None:
-    """Append a row that holds a figure; one that only counts moves the state on."""
+def finish_row(row: dict[str, float], state: State) -> bool:
+    """Append a row that holds a figure, and tell so; one that only counts moves the state on."""
     state.epoch = row.get("epoch", state.epoch)
     state.step = row.get("step", state.step)
     if any(meaning(name).kind not in ("step", "epoch", "") for name in row):
         if state.epoch is not None:
             row.setdefault("epoch", state.epoch)
         state.add(row)
+        return True
+    return False

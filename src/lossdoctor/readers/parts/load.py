@@ -51,7 +51,7 @@ def _tables(read: Any, source: Source) -> list[Table]:
 
 
 def _nothing(source: Source, tried: Sequence[Table]) -> str:
-    names = sorted({name for table in tried for name in table.columns})
+    names = sorted({name for table in tried for name in table.columns if not name.startswith(".")})
     if names:
         return f"{source.name} has no column that is known to be a loss or a metric; name one with --map loss=COLUMN (it has {', '.join(names[:12])})"
     return f"{source.name} holds no training log that is known: no line, row or record with a named loss or metric was found"
@@ -70,6 +70,8 @@ def run_of(tables: Sequence[Table], name: str, mapped: Mapping[str, str] | None 
         roles = decide(table, mapped)
         run.notes += [note for note in (*table.notes, *roles.notes) if note not in run.notes]
         for column, held in table.columns.items():
+            if column.startswith("."):
+                continue
             columns.setdefault(column, {"column": column, "role": roles.of_column.get(column, ""), "values": 0})["values"] += len(held)
         trainings += [(part, roles, table.facts.get("name")) for part in split(table, roles)]
     run.trainings = [assemble(part, roles, index, len(trainings)) for index, (part, roles, _) in enumerate(trainings)]

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from lossdoctor.readers.parts.numbers import number
+from lossdoctor.readers.parts.reader import Reader
 from lossdoctor.readers.parts.source import Source
-from lossdoctor.readers.parts.table import Builder
+from lossdoctor.readers.parts.table import Builder, Table
 
 # A whole document is parsed at once up to this size; a larger or damaged one is searched for the flat objects in it.
 LARGEST_DOCUMENT = 64 << 20
@@ -89,3 +90,42 @@ def add_lists(builder: Builder, columns: Mapping[str, Any]) -> None:
     for position in range(max((len(values) for values in series.values()), default=0)):
         row = {name: values[position] for name, values in series.items() if position < len(values)}
         builder.add({name: value for name, value in row.items() if value is not None})
+
+
+Adjust = Callable[[dict[str, Any], Builder], dict[str, Any] | None]
+
+
+def lines_reader(
+    format: str, keys: frozenset[str], adjust: Adjust, forbidden: frozenset[str] = frozenset(), prefixes: tuple[str, ...] = ()
+) -> Reader:
+    """Make the reader of a format of JSON lines.
+
+    Args:
+        format: its name.
+        keys: all of them stand in some object among the first lines.
+        adjust: turns an object into a row as `names.py` understands it; None leaves it out.
+        forbidden: keys of other formats.
+        prefixes: for each some key begins so.
+    """
+
+    def knows(source: Source) -> float:
+        if source.is_folder:
+            return 0.0
+        lines = [line for line in re.split(r"[\r\n]+", source.text)[:60] if line.lstrip().startswith("{")]
+        found = [set(value) for line in lines if isinstance(value := parse(line), dict)]
+        if any(held & forbidden for held in found):
+            return 0.0
+        fits = any(keys <= held and all(any(name.startswith(prefix) for name in held) for prefix in prefixes) for held in found)
+        return 0.9 if fits else 0.0
+
+    def read(source: Source) -> list[Table]:
+        builder = Builder(format)
+        for record in line_objects(source):
+            row = flat(held) if record is not None and (held := adjust(record, builder)) is not None else {}
+            if row:
+                builder.add(row)
+            elif record is None:
+                builder.note("lines that are no JSON objects were skipped")
+        return [builder.table()]
+
+    return Reader(format, knows, read)

@@ -134,6 +134,8 @@ def _losses(table: Table, roles: Roles, free: dict[str, Meaning]) -> None:
         _give(roles, "loss", _whole(table, training, roles))
     if "validation_loss" not in roles.chosen:
         _give(roles, "validation_loss", _partner(table, roles, held_out))
+    evaluated = tuple(name for name, found in training.items() if found.base[:1] == ("evaluated",) and name not in roles.of_column)
+    _give(roles, "evaluated_loss", evaluated[:1])
 
 
 def _held_out(losses: dict[str, Meaning]) -> dict[str, Meaning]:
@@ -217,27 +219,44 @@ def _partner(table: Table, roles: Roles, held_out: dict[str, Meaning]) -> tuple[
 
 def _metrics(table: Table, roles: Roles, free: dict[str, Meaning]) -> None:
     metrics = {name: found for name, found in free.items() if found.kind == "metric"}
-    held_out = {name: found for name, found in metrics.items() if found.split == "validation"}
-    held_out = held_out or {name: found for name, found in metrics.items() if found.split == "test"}
-    training = {name: found for name, found in metrics.items() if found.split in ("train", "")}
-    if "validation_loss" not in roles.chosen and not held_out:
-        return _give(roles, "metric", _best_metric(table, training))
+    held_out = _split(table, roles, metrics)
+    training = {name: found for name, found in metrics.items() if found.split in ("train", "") and name not in held_out}
     chosen = roles.chosen.get("validation_metric") or _best_metric(table, held_out)
     _give(roles, "validation_metric", chosen)
-    base = meaning(chosen[0]).base if chosen else ()
     if "metric" not in roles.chosen:
+        base = meaning(chosen[0]).base if chosen else ()
         same = {name: found for name, found in training.items() if found.base == base}
         _give(roles, "metric", _best_metric(table, same or training))
-    return None
+
+
+def _split(table: Table, roles: Roles, metrics: dict[str, Meaning]) -> dict[str, Meaning]:
+    """Take the scores of held-out data: those named so, else those told far more seldom than the loss."""
+    for split in ("validation", "test"):
+        named = {name: found for name, found in metrics.items() if found.split == split}
+        if named:
+            return named
+    unnamed = {name: found for name, found in metrics.items() if not found.split}
+    if "validation_loss" in roles.chosen and any(name.startswith("metrics/") for name in unnamed):
+        return {name: found for name, found in unnamed.items() if name.startswith("metrics/")}
+    most = max((_count(table, name) for name in roles.chosen.get("loss", ())), default=0)
+    return {name: found for name, found in unnamed.items() if 2 * _count(table, name) <= most and most > 3}
+
+
+# Scores that people steer by, best first; the rest in the order of how often they are told.
+_PREFERRED = ("acc", "accuracy", "acc1", "top1", "prec1", "map", "ap", "bleu", "miou", "f1", "reward", "wer", "cer", "auc")
 
 
 def _best_metric(table: Table, metrics: dict[str, Meaning]) -> tuple[str, ...]:
-    """Prefer an accuracy, then whatever is said most often and first."""
+    """Prefer an accuracy, then the usual scores, then whatever is told most often; of equals the shortest name."""
     if not metrics:
         return ()
-    plain = ("acc", "accuracy", "acc1", "top1", "prec1")
-    rank = {name: (any(word in plain for word in found.base), _count(table, name), -len(found.base)) for name, found in metrics.items()}
-    return (max(rank, key=lambda name: rank[name]),)
+
+    def rank(name: str) -> tuple[int, int, int]:
+        held = set(metrics[name].base)
+        preference = next((len(_PREFERRED) - i for i, word in enumerate(_PREFERRED) if word in held), 0)
+        return (preference, _count(table, name), -len(metrics[name].base))
+
+    return (max(metrics, key=rank),)
 
 
 def _single(table: Table, roles: Roles, free: dict[str, Meaning], kind: str) -> None:

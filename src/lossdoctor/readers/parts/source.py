@@ -135,7 +135,7 @@ class Source:
     @cached_property
     def text(self) -> str:
         """The sample as text."""
-        return self.sample.decode(self.encoding, errors="replace").lstrip("\ufeff")
+        return _ESCAPES.sub("", self.sample.decode(self.encoding, errors="replace").lstrip("\ufeff"))
 
     def blocks(self, size: int = BLOCK_BYTES) -> Iterator[bytes]:
         """Yield the bytes in blocks; a stream that breaks off (a damaged gzip) ends there."""

@@ -94,6 +94,7 @@ def _runs(table: Table, roles: Roles, axis: Axis) -> list[Part]:
         start = _first_row(table, axis, low) if number else 0
         stop = _first_row(table, axis, high) if high < len(axis.rows) else table.rows
         piece = table.between(start, stop)
+        piece.facts.update(settings(table, stop))
         own = Axis(axis.rows[low:high] - start, axis.places[low:high], axis.unit, None if axis.epochs is None else axis.epochs[low:high])
         part = Part(piece, own, "restart" if number else "first")
         parts.append(_without_repeats(part, roles, [at - low for at in resumes if low < at < high]))
@@ -115,22 +116,28 @@ def _boundaries(table: Table, roles: Roles, axis: Axis) -> tuple[list[int], list
     resumes: list[int] = []
     back = np.flatnonzero(np.diff(places) <= 0) + 1
     again = _same_again(table, roles, axis)
+    # one row an epoch: the first epoch twice is a run that died in it
+    single = axis.unit == "epoch" and len(places) > 1 and float((np.diff(places) == 0).mean()) < 0.2
     for index in sorted({*back.tolist(), *starts}):
         if index in again or len(cuts) >= MOST_RUNS:
             continue
         fell = places[index] < places[index - 1]
         first = places[cuts[-1] if cuts else 0]
-        alone = places[index] == first and index - 1 == (cuts[-1] if cuts else 0) and axis.unit == "epoch"
+        alone = single and places[index] == first and index - 1 == (cuts[-1] if cuts else 0)
         if not fell and index not in starts and not alone:
             continue  # the same place twice, and nothing says that a run began: a second line on it
         near = _usual_gap(places[cuts[-1] if cuts else 0 : index])
-        if fell or places[index] == places[index - 1]:
-            (cuts if places[index] <= first + near else resumes).append(index)
-        elif places[index] <= first + near:
+        if places[index] <= first + near:
             cuts.append(index)
-        else:
+        elif fell or places[index] == places[index - 1]:
             resumes.append(index)
-    return cuts, resumes
+    return cuts, sorted({*resumes, *(_marked(table, axis, ("resume",)) - set(cuts))})
+
+
+def settings(table: Table, stop: int) -> dict[str, Any]:
+    """Return what the log says of the run that ends before a row: the last word of each setting."""
+    held = {name[1:]: column.between(0, stop) for name, column in table.columns.items() if name.startswith(".")}
+    return {name: float(column.values[-1]) for name, column in held.items() if len(column)}
 
 
 def _marked(table: Table, axis: Axis, kinds: tuple[str, ...]) -> set[int]:

@@ -149,10 +149,15 @@ class Builder:
     def __init__(self, format: str) -> None:
         self.made = Table(format)
         self._open: dict[str, tuple[array[int], array[float]]] = {}
+        self._settings: dict[str, float] = {}
+        self._pending: dict[str, float] = {}
 
     def add(self, values: Mapping[str, float]) -> None:
         """Append one row."""
         row = self.made.rows
+        if self._pending:
+            values = {**values, **self._pending}
+            self._pending = {}
         for name, value in values.items():
             held = self._open.get(name) or self._new(name)
             if held is not None:
@@ -171,12 +176,19 @@ class Builder:
 
     def mark(self, kind: MarkKind, text: str = "") -> None:
         """Note that a run begins, resumes or breaks off before the next row."""
+        self._settings.clear()
         if len(self.made.marks) < 10_000:
             self.made.marks.append(Mark(self.made.rows, kind, text[:200]))
 
     def fact(self, name: str, value: Any) -> None:
-        """Note what the log says of the run; the first word counts."""
+        """Note what the log says of all its runs; the first word counts."""
         self.made.facts.setdefault(name, value)
+
+    def setting(self, name: str, value: float | None) -> None:
+        """Note what the log says of the run from the next row on: planned steps, classes; kept as a column `.name`."""
+        if value is not None and self._settings.get(name) != value:
+            self._settings[name] = value
+            self._pending[f".{name}"] = value
 
     def note(self, text: str) -> None:
         """Note what was skipped or damaged; the same note once only."""
