@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import datetime
 import importlib
+import signal
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -101,7 +102,16 @@ def _run(job: Job, ending: Ending, folder: Path | None) -> Run:
     run = Run(facts=_facts(job, ending)) if folder is None else load_run(folder)
     if ending.note:
         run.notes.append(ending.note)
+    if folder is None and ending.status < 0:
+        run.notes.append(f"{_signal(ending)} ended the script before anything was recorded, or within half a second of its first step")
     return run
+
+
+def _signal(ending: Ending) -> str:
+    try:
+        return signal.Signals(-ending.status).name
+    except ValueError:
+        return f"signal {-ending.status}"
 
 
 def _facts(job: Job, ending: Ending) -> dict[str, Any]:
