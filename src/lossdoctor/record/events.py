@@ -18,7 +18,7 @@ from lossdoctor.record.samples import Samples
 from lossdoctor.record.schedule import Budget, Schedule
 from lossdoctor.record.tracks import STEP_PROBES, Backward, Forward, Track, row
 from lossdoctor.record.validation import Passes
-from lossdoctor.record.values import NAN, Later, Value, total, value_of
+from lossdoctor.record.values import NAN, Value, total, value_of
 
 if TYPE_CHECKING:
     from lossdoctor.record.recorder import Recorder
@@ -32,7 +32,7 @@ _MOST_FORWARDS = 4096  # forwards remembered before one backward
 class Call:
     """Hold an outermost call of a model while it lasts."""
 
-    __slots__ = ("began", "grad", "module", "root", "rows", "training", "validation")
+    __slots__ = ("began", "grad", "kind", "module", "root", "rows", "training")
 
     def __init__(self, module: torch.nn.Module, root: Root, grad: bool, rows: float, began: float) -> None:
         self.module = module
@@ -41,7 +41,7 @@ class Call:
         self.grad = grad
         self.rows = rows
         self.began = began
-        self.validation = False
+        self.kind = "training"  # or `validation`, or `foreign`: a model that nobody trains
 
 
 class Observer:
@@ -66,6 +66,7 @@ class Observer:
         self.roots = Roots()
         self.keys = Keys()
         self.tracks: list[Track] = []
+        self.tracks_seen = False
         self.samples = Samples(self)
         self.passes = Passes(self)
         self._by_optimizer: dict[int, tuple[weakref.ref[Any], Track]] = {}
@@ -78,7 +79,7 @@ class Observer:
         self._pending: list[Backward] = []
         self._last: list[Backward] = []
         self._longest = 1
-        self._began = self.clock()
+        self.began = self.clock()
         self._flush_at = 0.0
         self._places: dict[str, tuple[str, int]] = {}
         self._looking = True
@@ -112,13 +113,16 @@ class Observer:
         """Note that a module is called from outside any other; None where it is not a model that may learn."""
         try:
             root = self.roots.of(module)
-            if not root.trainable:
+            if not root.elements:
                 return None
             grad = torch.is_grad_enabled()
             call = Call(module, root, grad, _rows(args, kwargs), self.clock())
-            if not grad or (root.trained_in_train_mode and not module.training):
-                call.validation = True
-                self.passes.forward_began(call, args, kwargs)
+            if not grad or not root.trainable or (root.trained_in_train_mode and not module.training):
+                call.kind = "validation" if not module.training or not grad else "foreign"
+                if call.kind == "validation" and self.passes.own(root):
+                    self.passes.forward_began(call, args, kwargs)
+                else:
+                    call.kind = "foreign"
             else:
                 self._training_forward_began(call, args, kwargs)
             return call
@@ -142,8 +146,9 @@ class Observer:
     def forward_ended(self, call: Call, result: Any) -> None:
         """Note that the outermost call of a model returned."""
         try:
-            if call.validation:
-                self.passes.forward_ended(call, result)
+            if call.kind != "training":
+                if call.kind == "validation":
+                    self.passes.forward_ended(call, result)
                 return
             if self.samples.plan:
                 self.samples.forward_ended(call)
@@ -232,10 +237,8 @@ class Observer:
                     self._forward_seconds,
                     now - self._backward_began,
                     self._loader_before,
-                    self._gap if forwards or not self._pending else 0.0,
-                    self._idle if forwards or not self._pending else 0.0,
-                    self._gap_cpu if forwards or not self._pending else 0.0,
-                    now - self._began,
+                    *self._gaps(bool(forwards)),
+                    now - self.began,
                     self.samples.backward_ended(value),
                 )
             )
@@ -250,6 +253,12 @@ class Observer:
                 self.flush(now)
         except Exception as error:
             self.broke("backward_ended", error)
+
+    def _gaps(self, called: bool) -> tuple[float, float, float]:
+        """Return gap, idle time and CPU time of the gap; 0 for a further backward of the same forwards."""
+        if called or self._by_hand or not self._pending:
+            return self._gap, self._idle, self._gap_cpu
+        return 0.0, 0.0, 0.0
 
     def _backward_value(self, tensors: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Value:
         if not isinstance(tensors, Tensor):
@@ -322,7 +331,16 @@ class Observer:
             track.resets.keep(parameters)
             no_gradient = self._no_gradient(track, parameters)
             mode, rows = track.mode_and_rows(entries)
-            rest = (_rate(optimizer), not_reset, no_gradient, *self._clip, mode, rows, now - self._began, now - self._step_began - self._inside_step)
+            rest = (
+                _rate(optimizer),
+                not_reset,
+                no_gradient,
+                *self._clip,
+                mode,
+                rows,
+                now - self.began,
+                now - self._step_began - self._inside_step,
+            )
             self._add_row(track, entries, rest)
             if track.plan:
                 self.samples.step_ended(track, track.count - 1, parameters)
@@ -342,6 +360,8 @@ class Observer:
             for sample in entry.samples:
                 self.samples.write(track, sample, track.count)
         track.count += 1
+        track.stepped = self.clock()
+        self.tracks_seen = True
         self.budget.steps += 1
 
     def clipped(self, norm: Any, limit: Any) -> None:
@@ -369,7 +389,9 @@ class Observer:
         sentinel = track.resets._sentinel() if track.resets._sentinel is not None else None
         if sentinel is not None and sentinel.grad is not None and track.no_gradient == 0.0 and track.count > 8 and track.count % 16:
             return 0.0
-        track.no_gradient = 0.0 if any(parameter.grad is not None and bool(_any(parameter.grad)) for parameter in reversed(parameters)) else 1.0
+        track.no_gradient = (
+            0.0 if any(parameter.grad is not None and bool(_any(parameter.grad)) for parameter in reversed(parameters)) else 1.0
+        )
         return track.no_gradient
 
     # -- tracks --------------------------------------------------------------------------------------------------------
@@ -401,7 +423,7 @@ class Observer:
         called = list(dict.fromkeys(forward.root for forward in forwards))
         roots = [root for root in called if track.identities & root.names.keys()]
         roots += [root for root in self.roots.known.values() if root not in roots]
-        began = min([entry.wall for entry in self._last] or [self.clock() - self._began]) if optimizer is not None else track.began
+        began = min([entry.wall for entry in self._last] or [self.clock() - self.began]) if optimizer is not None else track.began
         described = list(describe(named, roots, self.keys))
         self.recorder.add({"kind": "track", "track": track.number, "what": track.what, "began": began, "parameters": described})
         if optimizer is not None:
@@ -452,7 +474,7 @@ class Observer:
         tracks = self._hands.values()
         if any(track.headed for track in tracks) or last:
             return True
-        waited = self.clock() - self._began - min(track.began for track in tracks) > FLUSH_SECONDS
+        waited = self.clock() - self.began - min(track.began for track in tracks) > FLUSH_SECONDS
         return waited and max(track.count for track in tracks) > 1
 
     def _write_heads_by_hand(self) -> None:
@@ -519,6 +541,11 @@ class Observer:
     def _open_gap(self, now: float) -> None:
         self._gap_open = (now, *self.clocks.read())
 
+    def take_loader(self) -> float:
+        """Return the time that loaders took since last asked; it belongs to a validation pass, not to a step."""
+        seconds, self._loader = self._loader, 0.0
+        return seconds
+
     def _close_gap(self, now: float) -> None:
         if self._gap_open is None:
             return
@@ -547,6 +574,7 @@ class Observer:
             if track.rows and track.headed:
                 self.recorder.add(track.line())
         self.samples.resolve()
+        self.passes.write()
         self.recorder.flush()
 
     def finish(self) -> None:
@@ -604,4 +632,6 @@ def _rate(optimizer: Any) -> float:
 def _fallback_names(optimizer: Any, count: int) -> list[str]:
     if optimizer is None:
         return [f"parameter{index}" for index in range(count)]
-    return [f"group{number}.{index}" for number, group in enumerate(optimizer.param_groups) for index in range(len(group["params"]))][:count]
+    return [f"group{number}.{index}" for number, group in enumerate(optimizer.param_groups) for index in range(len(group["params"]))][
+        :count
+    ]

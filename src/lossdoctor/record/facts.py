@@ -63,7 +63,8 @@ def _length(dataset: Any) -> int | None:
 def settings(optimizer: Any) -> dict[str, Any]:
     """Describe an optimiser: class name, and the settings of its groups."""
     groups = [
-        {name: _simple(value) for name, value in group.items() if name not in ("params", "param_names")} | {"parameters": len(group["params"])}
+        {name: _simple(value) for name, value in group.items() if name not in ("params", "param_names")}
+        | {"parameters": len(group["params"])}
         for group in optimizer.param_groups
     ]
     return {"name": type(optimizer).__name__, "groups": groups}

@@ -48,7 +48,7 @@ class Root:
         ['bias', 'weight']
     """
 
-    __slots__ = ("__weakref__", "elements", "names", "ref", "roles", "trained_in_train_mode", "trainable")
+    __slots__ = ("__weakref__", "elements", "names", "ref", "roles", "trainable", "trained_in_train_mode")
 
     def __init__(self, module: nn.Module) -> None:
         self.ref = weakref.ref(module)
@@ -56,6 +56,11 @@ class Root:
         self.roles: dict[int, str] = {}
         self.trained_in_train_mode = False
         self.refresh()
+
+    def is_copy_of(self, other: Root) -> bool:
+        """Tell whether this is another instance of the same model, as an average or a reloaded checkpoint is."""
+        mine, its = self.ref(), other.ref()
+        return type(mine) is type(its) and mine is not None and set(self.names.values()) == set(other.names.values())
 
     def refresh(self) -> None:
         """Read the module's parameters again: some may have been added, frozen or thawed."""
@@ -111,9 +116,7 @@ class Roots:
             root.refresh()
 
 
-def describe(
-    parameters: Iterable[tuple[torch.Tensor, str]], roots: Iterable[Root], keys: Keys
-) -> Iterator[dict[str, Any]]:
+def describe(parameters: Iterable[tuple[torch.Tensor, str]], roots: Iterable[Root], keys: Keys) -> Iterator[dict[str, Any]]:
     """Describe parameters as a `track` line does.
 
     Args:

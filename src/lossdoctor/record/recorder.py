@@ -95,7 +95,7 @@ class Recorder:
 
             self._head["torch"] = torch.__version__
             self._observer = Observer(self, self._budget, self._max_steps)
-            self._observer._began = self._began
+            self._observer.began = self._began
             self._seams = Seams(self._observer)
             self._seams.install()
         except Exception as error:  # a torch that we do not know: the script runs on, unwatched

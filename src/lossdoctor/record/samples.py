@@ -170,11 +170,11 @@ class Samples:
         self._forget()
         return found
 
-    def hash_rows(self, values: Sequence[Any], limit: int | None = None) -> list[str] | None:
+    def hash_rows(self, values: Sequence[Any], limit: int | None = None, payer: str = "hashes") -> list[str] | None:
         """Return one hash per row of the tensors that share the first one's rows."""
         tensors = [value for value in values if isinstance(value, Tensor) and value.dim()]
         tensors = [tensor[:limit] for tensor in tensors if len(tensor) == len(tensors[0])]
-        found = self.run("hashes", "row_hashes", tensors) if tensors else None
+        found = self.run(payer, "row_hashes", tensors) if tensors else None
         return None if found is None else [each if isinstance(each, str) else f"{int(each) & (2**64 - 1):016x}" for each in found]
 
     def _remember(self, hashes: Sequence[str]) -> None:

@@ -165,7 +165,7 @@ class Track:
         self.plan: set[str] = set()
         self.planned = -1
         self.headed = False
-        self.began = 0.0
+        self.began = self.stepped = 0.0
         self.names: list[str] = []
         self.roles: list[str] = []
         self.rows: list[tuple[Any, ...]] = []
