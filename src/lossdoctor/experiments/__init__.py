@@ -1,1 +1,1 @@
-"""To come."""
+"""Active measurements on what was captured of a run. Each file holds one; `EXPERIMENTS` is the folder."""

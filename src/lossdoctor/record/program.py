@@ -15,6 +15,8 @@ import torch
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
+Watch = Callable[[str, Sequence[Any], Mapping[str, Any], Any], None]
+
 
 @dataclass(frozen=True)
 class Ref:
@@ -28,6 +30,14 @@ class Constant:
     """Stand for a tensor that came from outside (a target, a mask, class weights), by its number."""
 
     number: int
+
+
+@dataclass(frozen=True)
+class Weight:
+    """Stand for a parameter of a called module (a penalty written by hand), by the module's number and its name."""
+
+    module: int
+    name: str
 
 
 @dataclass
@@ -53,15 +63,23 @@ class Program:
     constants: list[Tensor] = field(default_factory=list)
     result: int | None = None
 
-    def run(self, modules: Sequence[Callable[..., Any]], constants: Sequence[Tensor] | None = None, resize: Callable[[int], int] | None = None) -> Any:
+    def run(
+        self,
+        modules: Sequence[torch.nn.Module],
+        constants: Sequence[Tensor] | None = None,
+        resize: Callable[[int], int] | None = None,
+        watch: Watch | None = None,
+    ) -> Any:
         """Do it again and return the loss.
 
         Args:
-            modules: what to call in place of the recorded modules, by number.
+            modules: in place of the recorded modules, by number.
             constants: in place of the recorded ones.
             resize: maps whole numbers among the arguments (a size that the script computed from the batch).
+            watch: told each function's name, arguments and result.
         """
-        given = self.constants if constants is None else constants
+        # Copies: a function that works in place would change them for the next run.
+        given = [tensor.clone() for tensor in (self.constants if constants is None else constants)]
         made: dict[int, Any] = {}
 
         def value(item: Any) -> Any:
@@ -69,13 +87,18 @@ class Program:
                 return made[item.number]
             if isinstance(item, Constant):
                 return given[item.number]
+            if isinstance(item, Weight):
+                return modules[item.module].get_parameter(item.name)
             if resize is not None and type(item) is int:
                 return resize(item)
             return item
 
         for instruction in self.instructions:
             call = modules[instruction.call] if isinstance(instruction.call, int) else instruction.call
-            result = call(*replace(instruction.args, value), **replace(instruction.kwargs, value))
+            args, kwargs = replace(instruction.args, value), replace(dict(instruction.kwargs), value)
+            result = call(*args, **kwargs)
+            if watch is not None and not isinstance(instruction.call, int):
+                watch(getattr(instruction.call, "__name__", ""), args, kwargs, result)
             made.update(zip(instruction.results, tensors(result), strict=False))
         return made[self.result] if self.result is not None else None
 
@@ -123,13 +146,15 @@ class Tracer:
         self.program = Program()
         self.given_up = False
         self.modules: list[torch.nn.Module] = []
+        self.bytes = 0
         self._limit = limit_bytes
         self._most = most
-        self._numbers: dict[int, int] = {}  # id of a tensor that an instruction made; kept alive in _alive
-        self._constants: dict[int, tuple[int, int]] = {}  # id of a tensor from outside to its number and version
-        self._alive: list[Tensor] = []
+        self._made: dict[int, int] = {}  # id of a tensor that an instruction made, to its number
+        self._constants: dict[int, tuple[int, int]] = {}  # id of a tensor from outside, to its number and version
+        self._alive: list[Tensor] = []  # so that no id is used twice
         self._mode: _Mode | None = None
-        self._pending: tuple[int, tuple[Any, ...], Mapping[str, Any]] | None = None
+        self._pending: tuple[int, Any, Any] | None = None
+        self._next = 0
 
     def module_began(self, module: torch.nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
         """Note that a model is called; functions within it are part of the call."""
@@ -157,37 +182,23 @@ class Tracer:
     def finish(self, loss: Tensor) -> Program | None:
         """End at the backward call and return the program; None where it was given up or does not reach the loss."""
         self.pause()
-        self.program.result = self._numbers.get(id(loss))
+        self.program.result = self._made.get(id(loss))
         self._alive.clear()
         return None if self.given_up or self.program.result is None else self.program
 
     def function(self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
         """Call a torch function and record it where it makes tensors."""
-        name = getattr(function, "__name__", "")
-        if self.given_up or name in _READS:
-            return function(*args, **kwargs)
-        noted = (self._take(args), self._take(dict(kwargs))) if self._concerns(args, kwargs) else None
+        if self.given_up or not any(self._moves(tensor) for tensor in tensors((args, kwargs))):
+            return function(*args, **kwargs)  # what is made of outside tensors alone (a target looked up) is one itself
+        in_place = getattr(function, "__name__", "").endswith("_")
+        before = (self._take(args), self._take(dict(kwargs))) if in_place else None
         result = function(*args, **kwargs)
-        if noted is not None:
-            self._add(function, *noted, result)
+        if any(True for _ in tensors(result)):
+            self._add(function, *(before or (self._take(args), self._take(dict(kwargs)))), result)
         return result
 
-    def _concerns(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bool:
-        return any(True for _ in tensors((args, dict(kwargs))))
-
-    def _add(self, call: Callable[..., Any] | int, args: tuple[Any, ...], kwargs: Mapping[str, Any], result: Any) -> None:
-        made = list(tensors(result))
-        if not made:
-            return
-        numbers = []
-        for tensor in made:
-            number = len(self._alive)
-            self._numbers[id(tensor)] = number
-            self._alive.append(tensor)
-            numbers.append(number)
-        self.program.instructions.append(Instruction(call, args, kwargs, numbers))
-        if len(self.program.instructions) > self._most:
-            self.give_up()
+    def _moves(self, tensor: Tensor) -> bool:
+        return id(tensor) in self._made or tensor.requires_grad
 
     def give_up(self) -> None:
         """Keep nothing."""
@@ -195,38 +206,47 @@ class Tracer:
         self.program = Program()
         self._alive.clear()
 
+    def _add(self, call: Callable[..., Any] | int, args: Any, kwargs: Any, result: Any) -> None:
+        numbers = []
+        for tensor in tensors(result):
+            number = self._next
+            self._next += 1
+            self._made[id(tensor)] = number
+            self._alive.append(tensor)
+            numbers.append(number)
+        self.program.instructions.append(Instruction(call, args, kwargs, numbers))
+        if len(self.program.instructions) > self._most:
+            self.give_up()
+
     def _take(self, value: Any) -> Any:
         return replace(value, self._leaf)
 
     def _leaf(self, item: Any) -> Any:
         if not isinstance(item, Tensor):
             return item
-        if id(item) in self._numbers:
-            return Ref(self._numbers[id(item)])
+        if id(item) in self._made:
+            return Ref(self._made[id(item)])
         known = self._constants.get(id(item))
         if known is not None and known[1] == item._version:
             return Constant(known[0])
         if item.requires_grad:
-            self.give_up()  # a parameter used outside its model: a replay on a copy of the model could not move it
-            return item
-        self._limit -= item.numel() * item.element_size()
-        if self._limit < 0:
-            self.give_up()
+            weight = self._weight(item)
+            if weight is not None:
+                return weight
+        size = item.numel() * item.element_size()
+        self.bytes += size
+        if item.requires_grad or self.bytes > self._limit:
+            self.give_up()  # a parameter used outside its model (a replay could not move it), or too large
             return item
         number = len(self.program.constants)
         self.program.constants.append(item.detach().to("cpu", copy=True))
         self._constants[id(item)] = (number, item._version)
         self._alive.append(item)
-        self._numbers_shift(item)
         return Constant(number)
 
-    def _numbers_shift(self, item: Tensor) -> None:
-        """Keep the numbering dense: a constant kept alive takes a number that no instruction uses."""
-
-
-_READS = frozenset(
-    {"__get__", "size", "dim", "numel", "item", "tolist", "__len__", "__bool__", "__float__", "__int__", "__index__", "__format__", "__repr__", "is_floating_point", "stride", "element_size", "nelement", "backward", "ndimension", "__hash__", "get_device", "requires_grad_"}
-)
+    def _weight(self, item: Tensor) -> Weight | None:
+        named = ((number, name, parameter) for number, module in enumerate(self.modules) for name, parameter in module.named_parameters())
+        return next((Weight(number, name) for number, name, parameter in named if parameter is item), None)
 
 
 class _Mode(TorchFunctionMode):

@@ -1,0 +1,217 @@
+"""Do captured steps again, on a deep copy of the model, without touching the user's objects or random state."""
+
+from __future__ import annotations
+
+import copy
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from lossdoctor.record.capture import Batch, Captures, row_constants
+
+
+class ReplayRefused(Exception):
+    """Say why a run cannot be replayed, for the user."""
+
+
+@dataclass
+class Deadline:
+    """Hold until when an experiment may go on.
+
+    Example:
+        >>> Deadline.after(10.0).over
+        False
+    """
+
+    at: float
+
+    @classmethod
+    def after(cls, seconds: float) -> Deadline:
+        """A deadline so many seconds from now."""
+        return cls(time.monotonic() + seconds)
+
+    @property
+    def over(self) -> bool:
+        """Tell whether it has passed."""
+        return time.monotonic() >= self.at
+
+
+class Replay:
+    """Give copies of the model at its start, and the loss of captured batches on them.
+
+    Args:
+        captures: what was kept of the run.
+
+    Raises:
+        ReplayRefused: nothing was captured, the model cannot be copied, or the captured loss does not come out again.
+    """
+
+    def __init__(self, captures: Captures) -> None:
+        if not captures.batches:
+            raise ReplayRefused(captures.refused or "no training step was captured")
+        if any(state is None for state in captures.initial):
+            raise ReplayRefused("the weights from before the first step are too large to keep")
+        self.captures = captures
+        self.batches = captures.batches
+        self._check()
+
+    def _check(self) -> None:
+        """Refuse where the first captured loss does not come out again (within the spread of two replays where the model draws)."""
+        batch = self.batches[0]
+        values = []
+        for _ in range(2):
+            torch.set_rng_state(batch.random)
+            with torch.no_grad():
+                values.append(float(self.loss(self.start(), batch)))
+        expected = float(batch.value)
+        spread = abs(values[0] - values[1]) + 1e-4 * abs(expected) + 1e-6  # float32 sums in another order
+        if not abs(values[0] - expected) <= spread and not (expected != expected and values[0] != values[0]):
+            raise ReplayRefused(f"the captured loss {expected:.6g} comes out as {values[0]:.6g}")
+
+    def start(self, seed: int | None = None) -> list[nn.Module]:
+        """Return copies of the models with the weights from before the first step, or freshly initialised with a seed."""
+        models = []
+        for number, original in enumerate(self.captures.models):
+            model = self._copy(original)
+            state = self.captures.initial[number]
+            assert state is not None
+            _load(model, state)
+            for name, part in model.named_modules():
+                part.training = self.captures.training[number].get(name, part.training)
+            models.append(model)
+        if seed is not None:
+            torch.manual_seed(seed)
+            for model in models:
+                reinitialise(model)
+        return models
+
+    def _copy(self, original: nn.Module) -> nn.Module:
+        try:
+            return copy.deepcopy(original)
+        except Exception as error:
+            raise ReplayRefused(f"the model cannot be copied: {type(error).__name__}: {error}") from error
+
+    def loss(
+        self, models: list[nn.Module], batch: Batch, rows: Tensor | None = None, change: Callable[[Tensor], Tensor] | None = None
+    ) -> Tensor:
+        """Return the loss of a captured batch.
+
+        Args:
+            rows: indices of the rows to use; all where left out.
+            change: applied to each floating input of the first model call.
+        """
+        return self.loss_of(models, batch, self.constants(batch, rows, change), None if rows is None else len(rows))
+
+    def constants(self, batch: Batch, rows: Tensor | None = None, change: Callable[[Tensor], Tensor] | None = None) -> list[Tensor]:
+        """Return a batch's constants, cut to some rows and with its inputs changed."""
+        from lossdoctor.record.capture import inputs
+
+        chosen = list(batch.program.constants)
+        if change is not None:
+            mine = {id(tensor) for tensor in inputs(batch)}
+            chosen = [change(tensor) if id(tensor) in mine and tensor.is_floating_point() else tensor for tensor in chosen]
+        if rows is not None:
+            for number in row_constants(batch.program, batch.rows):
+                chosen[number] = chosen[number][rows]
+        return chosen
+
+    def loss_of(self, models: list[nn.Module], batch: Batch, constants: list[Tensor], rows: int | None = None) -> Tensor:
+        """Run a batch's program on given constants, with sizes that the script computed from the batch mapped."""
+        device = next((parameter.device for model in models for parameter in model.parameters()), torch.device("cpu"))
+        moved = [tensor.to(device) for tensor in constants]
+        called = [models[number] for number in batch.modules]
+        if rows is None or rows == batch.rows:
+            value = batch.program.run(called, moved)
+        else:
+            value = self._cut(batch, called, moved, rows)
+        return value if value.dim() == 0 else value.sum()  # type: ignore[no-any-return]
+
+    def _cut(self, batch: Batch, called: list[nn.Module], constants: list[Tensor], rows: int) -> Any:
+        try:
+            return batch.program.run(called, constants)
+        except (RuntimeError, IndexError, ValueError):  # a size of the whole batch stands among the arguments
+            return batch.program.run(
+                called, constants, lambda size: size // batch.rows * rows if size >= batch.rows and size % batch.rows == 0 else size
+            )
+
+
+def _load(model: nn.Module, state: Mapping[str, Tensor]) -> None:
+    with torch.no_grad():
+        for name, tensor in (*model.named_parameters(), *model.named_buffers()):
+            if name in state and state[name].shape == tensor.shape:
+                tensor.copy_(state[name])
+            tensor.grad = None
+
+
+def reinitialise(model: nn.Module) -> bool:
+    """Give every layer that knows how the start that its class gives it; tell whether any did."""
+    done = False
+    for part in model.modules():
+        reset = getattr(part, "reset_parameters", None)
+        if callable(reset):
+            reset()
+            done = True
+        elif isinstance(part, nn.MultiheadAttention):
+            part._reset_parameters()
+            done = True
+    return done
+
+
+@contextmanager
+def untouched() -> Iterator[None]:
+    """Restore random states, grad mode and thread count afterwards, also on an error."""
+    import random
+
+    import numpy as np
+
+    states = torch.get_rng_state(), random.getstate(), np.random.get_state(), torch.is_grad_enabled()
+    devices = torch.cuda.get_rng_state_all() if torch.cuda.is_available() and torch.cuda.is_initialized() else []
+    try:
+        torch.set_grad_enabled(True)
+        yield
+    finally:
+        torch.set_rng_state(states[0])
+        random.setstate(states[1])
+        np.random.set_state(states[2])
+        torch.set_grad_enabled(states[3])
+        if devices:
+            torch.cuda.set_rng_state_all(devices)
+
+
+@contextmanager
+def without_dropout(models: list[nn.Module]) -> Iterator[None]:
+    """Let dropout pass everything through, whether it is a layer or a function; batch norm keeps batch statistics."""
+    names = [name for name in dir(torch.nn.functional) if name.endswith("dropout") or name.rstrip("123d").endswith("dropout")]
+    before = {name: getattr(torch.nn.functional, name) for name in names}
+    for model in models:
+        for part in model.modules():
+            if isinstance(part, (nn.RNNBase, nn.MultiheadAttention)):
+                part.dropout = 0.0
+    for name in names:
+        setattr(torch.nn.functional, name, lambda value, *args, **kwargs: value)
+    try:
+        yield
+    finally:
+        for name, function in before.items():
+            setattr(torch.nn.functional, name, function)
+
+
+def described(replay: Replay, models: list[nn.Module], batch: Batch, constants: list[Tensor]) -> dict[str, Any] | None:
+    """Return what the last known loss call of a batch's program shows (the fields of the signal `loss_call`), or None."""
+    from lossdoctor.record.probes.loss_call import describe_loss_call
+
+    calls: list[tuple[str, Any, Any, Any]] = []
+    known = {"cross_entropy", "kl_div"}
+
+    def watch(name: str, args: Any, kwargs: Any, result: Any) -> None:
+        if name in known or name.endswith(("_loss", "_logits", "_entropy")):
+            calls.append((name, args, kwargs, result))
+
+    with torch.no_grad():
+        batch.program.run([models[number] for number in batch.modules], constants, watch=watch)
+    return describe_loss_call(*calls[-1]) if calls else None

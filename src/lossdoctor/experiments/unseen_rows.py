@@ -1,0 +1,81 @@
+"""Train as the script did on three quarters of the captured rows: does the loss fall on the rest, which was never trained on?
+
+It gives an unseen loss where the script has no validation, or none on unseen rows.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from lossdoctor.experiments.replay import Deadline, Replay, described, untouched
+from lossdoctor.experiments.training import optimizer_for
+from lossdoctor.record.capture import Batch
+from lossdoctor.record.probes.hashes import row_hashes
+
+STEPS = 400
+_EVERY = 20
+
+
+def measure(replay: Replay, deadline: Deadline, parameters: dict[str, Any]) -> dict[str, Any]:
+    """Return the best loss on rows that were struck from training, over what guessing gives.
+
+    Args:
+        parameters: `optimizer`, `settings`, and optionally `factor` for the rate.
+
+    Returns:
+        `trained_rows`, `unseen_rows`, `unseen_best`, `unseen_first`, `unseen_last`, `trained_last`, `guess` (loss when guessing), `steps`.
+    """
+    parts = [_split(batch) for batch in replay.batches]
+    models = replay.start()
+    optimizer = optimizer_for(models, parameters, float(parameters.get("factor", 1.0)))
+    unseen = [_unseen(replay, models, parts)]
+    trained, step = math.nan, 0
+    usable = [number for number, (kept, _) in enumerate(parts) if len(kept)]
+    for step in range(1, STEPS + 1):
+        number = usable[step % len(usable)]
+        optimizer.zero_grad()
+        loss = replay.loss(models, replay.batches[number], parts[number][0])
+        trained = float(loss.detach())
+        if not math.isfinite(trained) or deadline.over:
+            break
+        loss.backward()  # type: ignore[no-untyped-call]
+        optimizer.step()
+        if step % _EVERY == 0:
+            unseen.append(_unseen(replay, models, parts))
+    batch = replay.batches[0]
+    call = described(replay, models, batch, replay.constants(batch))
+    facts = {"trained_rows": sum(len(kept) for kept, _ in parts), "unseen_rows": sum(len(struck) for _, struck in parts), "steps": step}
+    facts |= {"unseen_first": unseen[0], "unseen_best": min(unseen), "unseen_last": unseen[-1], "trained_last": trained}
+    return {**facts, "guess": (call or {}).get("guess_loss")}
+
+
+def _split(batch: Batch) -> tuple[Tensor, Tensor]:
+    """Return the rows of a batch that are trained on and those struck out, by hash: a row is struck wherever it appears."""
+    from lossdoctor.record.capture import inputs
+
+    given = [tensor for tensor in inputs(batch) if tensor.dim() and tensor.shape[0] == batch.rows]
+    struck = torch.from_numpy((row_hashes(given) % 4 == 0).astype("bool")) if given else torch.zeros(batch.rows, dtype=torch.bool)
+    return torch.nonzero(~struck).squeeze(1), torch.nonzero(struck).squeeze(1)
+
+
+def _unseen(replay: Replay, models: list[nn.Module], parts: list[tuple[Tensor, Tensor]]) -> float:
+    """Return the mean loss on the struck rows of up to eight batches, in evaluation mode."""
+    modes = [{name: part.training for name, part in model.named_modules()} for model in models]
+    total, count = 0.0, 0
+    with torch.no_grad(), untouched():
+        torch.set_grad_enabled(False)
+        for model in models:
+            model.eval()
+        for number in range(0, len(parts), max(1, len(parts) // 8)):
+            struck = parts[number][1]
+            if len(struck):
+                total += float(replay.loss(models, replay.batches[number], struck)) * len(struck)
+                count += len(struck)
+    for model, mode in zip(models, modes, strict=True):
+        for name, part in model.named_modules():
+            part.training = mode[name]
+    return total / count if count else math.nan

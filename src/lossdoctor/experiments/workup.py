@@ -1,0 +1,90 @@
+"""Answer the requests of the supervisor in the script's process: do one experiment, give its facts.
+
+An experiment never raises and leaves nothing behind: what goes wrong becomes the status `unknown` with the reason.
+"""
+
+from __future__ import annotations
+
+import importlib
+import math
+import pkgutil
+import time
+from typing import Any
+
+from lossdoctor.experiments.replay import Deadline, Replay, ReplayRefused, untouched
+from lossdoctor.record.capture import Captures
+
+
+def names() -> list[str]:
+    """Return the names of the experiments that a replay can do: the modules of this folder that have `measure`."""
+    package = importlib.import_module("lossdoctor.experiments")
+    modules = [info.name for info in pkgutil.iter_modules(package.__path__)]
+    return [name for name in modules if hasattr(importlib.import_module(f"lossdoctor.experiments.{name}"), "measure")]
+
+
+class Workup:
+    """Do experiments on the captures of one run.
+
+    Args:
+        captures: what was kept; None where nothing was watched.
+    """
+
+    def __init__(self, captures: Captures | None) -> None:
+        self._captures = captures
+        self._replay: Replay | None = None
+        self._refused = ""
+
+    def answer(self, name: str, seconds: float, parameters: dict[str, Any]) -> dict[str, Any]:
+        """Do one experiment and return its line of the record (`experiment` in docs/architecture.md)."""
+        begun = time.monotonic()
+        try:
+            with untouched():
+                facts = self._measure(name, Deadline.after(seconds), parameters)
+            status = "done"
+        except ReplayRefused as refusal:
+            status, facts = "unknown", {"reason": str(refusal)}
+        except Exception as error:
+            status, facts = "unknown", {"reason": f"{type(error).__name__}: {error}"}
+        return {
+            "kind": "experiment",
+            "track": None,
+            "name": name,
+            "status": status,
+            "seconds": round(time.monotonic() - begun, 3),
+            "facts": plain(facts),
+        }
+
+    def _measure(self, name: str, deadline: Deadline, parameters: dict[str, Any]) -> dict[str, Any]:
+        if name not in names():
+            raise ReplayRefused(f"no experiment is called {name!r}")
+        if self._replay is None:
+            if self._refused:
+                raise ReplayRefused(self._refused)
+            self._replay = self._open()
+        module = importlib.import_module(f"lossdoctor.experiments.{name}")
+        return dict(module.measure(self._replay, deadline, parameters))
+
+    def _open(self) -> Replay:
+        try:
+            if self._captures is None:
+                raise ReplayRefused("nothing was captured")
+            return Replay(self._captures)
+        except ReplayRefused as refusal:
+            self._refused = str(refusal)
+            raise
+
+
+def plain(value: Any) -> Any:
+    """Turn non-finite numbers into the strings of the record, anywhere in a JSON value.
+
+    Example:
+        >>> plain({"loss": float("nan")})
+        {'loss': 'nan'}
+    """
+    if isinstance(value, float) and not math.isfinite(value):
+        return "nan" if math.isnan(value) else "inf" if value > 0 else "-inf"
+    if isinstance(value, dict):
+        return {str(name): plain(item) for name, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [plain(item) for item in value]
+    return value.item() if hasattr(value, "item") and not isinstance(value, (int, float, str, bool)) else value

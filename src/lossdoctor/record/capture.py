@@ -1,0 +1,182 @@
+"""Keep what a replay needs: the weights before the first step, and the first batches with the program that leads to their loss.
+
+Bounded: 64 MB of batches and 500 MB of weights, on the CPU. The first steps are kept until there are a thousand rows,
+then ever fewer, so that data that arrive sorted are seen as well.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from lossdoctor.record.program import Program, Tracer, tensors
+
+ROWS = 1000  # below about 250 rows a baseline's answer is "unknown"; a thousand separated all conditions (field guide)
+MOST_ROWS = 4000
+BATCH_BYTES = 64 << 20
+WEIGHT_BYTES = 500 << 20
+
+
+@dataclass
+class Batch:
+    """Hold one captured training step.
+
+    Args:
+        program: what led from the batch to the loss.
+        modules: numbers of the models that it calls, in `Captures.models`.
+        rows: first dimension of the first model's first tensor.
+        value: the loss that backward was called on; None where it cannot be read without waiting for a device.
+        random: the CPU random state before the forward.
+        step: how many backward calls came before.
+    """
+
+    program: Program
+    modules: list[int]
+    rows: int
+    value: Tensor
+    random: Tensor
+    step: int
+
+
+@dataclass
+class Captures:
+    """Hold everything that was captured of a run, for replays in the same process.
+
+    Args:
+        models: the models that the batches call.
+        initial: their weights and buffers before the first step, or None where they are too large.
+        training: whether each model was in training mode.
+        optimizers: those that exist, with their settings before the first step.
+    """
+
+    models: list[torch.nn.Module] = field(default_factory=list)
+    initial: list[dict[str, Tensor] | None] = field(default_factory=list)
+    training: list[dict[str, bool]] = field(default_factory=list)
+    batches: list[Batch] = field(default_factory=list)
+    refused: str = ""
+
+    @property
+    def rows(self) -> int:
+        """How many rows are held."""
+        return sum(batch.rows for batch in self.batches)
+
+
+class Capture:
+    """Fill `Captures` from what the seams see.
+
+    Args:
+        batch_bytes: bound on the batches.
+        weight_bytes: bound on the weights of one model.
+    """
+
+    def __init__(self, batch_bytes: int = BATCH_BYTES, weight_bytes: int = WEIGHT_BYTES) -> None:
+        self.held = Captures()
+        self.wanted = True
+        self._left = batch_bytes
+        self._weight_bytes = weight_bytes
+        self._tracer: Tracer | None = None
+        self._random: Tensor | None = None
+        self._failures = 0
+        self._backwards = 0
+        self._next = 0
+
+    def forward_began(self, module: torch.nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
+        """Before an outermost training forward."""
+        if self._tracer is None:
+            if self._backwards < self._next:
+                return
+            self._random = torch.get_rng_state()
+            self._tracer = Tracer(self._left)
+        self._know(module)
+        self._tracer.module_began(module, args, kwargs)
+
+    def forward_ended(self, result: Any) -> None:
+        """After an outermost training forward."""
+        if self._tracer is not None:
+            self._tracer.module_ended(result)
+
+    def forward_failed(self) -> None:
+        """After a forward that raised, or one that turns out to belong to no training step."""
+        if self._tracer is not None:
+            self._tracer.pause()
+            self._tracer = None
+
+    def backward_began(self, loss: Any) -> None:
+        """Before backward: the program of the step ends here."""
+        tracer, self._tracer = self._tracer, None
+        self._backwards += 1
+        if tracer is None:
+            return
+        program = tracer.finish(loss) if isinstance(loss, Tensor) else None
+        if program is None:
+            tracer.pause()
+            self._failures += 1
+            self.held.refused = (
+                "the way from the model to the loss leaves torch's functions, uses parameters outside a module, or is too large"
+            )
+            self.wanted = self._failures < 3 or bool(self.held.batches)
+            return
+        self._keep(tracer, program, loss)
+
+    def _keep(self, tracer: Tracer, program: Program, loss: Tensor) -> None:
+        assert self._random is not None
+        rows = next((int(tensor.shape[0]) for tensor in program.constants if tensor.dim()), 1)
+        numbers = [self._number(module) for module in tracer.modules]
+        self.held.batches.append(Batch(program, numbers, rows, loss.detach().clone(), self._random, self._backwards - 1))
+        self._left -= tracer.bytes
+        held = self.held.rows
+        if held >= ROWS:  # from now on every second, fourth, ... step
+            self._next = self._backwards * 2
+        self.wanted = held < MOST_ROWS and self._left > 2 * tracer.bytes
+
+    def _know(self, module: torch.nn.Module) -> None:
+        if self._number(module) >= 0:
+            return
+        held = self.held
+        size = sum(tensor.numel() * tensor.element_size() for tensor in module.state_dict().values() if isinstance(tensor, Tensor))
+        first = self._backwards == 0 or not held.models
+        held.models.append(module)
+        copy = (
+            {name: tensor.detach().to("cpu", copy=True) for name, tensor in _state(module).items()}
+            if size <= self._weight_bytes and first
+            else None
+        )
+        held.initial.append(copy)
+        held.training.append({name: part.training for name, part in module.named_modules()})
+
+    def _number(self, module: torch.nn.Module) -> int:
+        return next((index for index, known in enumerate(self.held.models) if known is module), -1)
+
+
+def _state(module: torch.nn.Module) -> dict[str, Tensor]:
+    """All parameters and buffers by name, those that `state_dict` leaves out as well."""
+    return {**dict(module.named_parameters()), **dict(module.named_buffers())}
+
+
+def row_constants(program: Program, rows: int) -> list[int]:
+    """Return the numbers of the constants that hold one entry per row of the batch."""
+    return [number for number, tensor in enumerate(program.constants) if tensor.dim() and tensor.shape[0] == rows]
+
+
+def inputs(batch: Batch) -> Sequence[Tensor]:
+    """Return the tensors that the first model call of a batch was given."""
+    from lossdoctor.record.program import Constant, replace
+
+    found: list[Tensor] = []
+
+    def leaf(item: Any) -> Any:
+        if isinstance(item, Constant):
+            found.append(batch.program.constants[item.number])
+        return item
+
+    first = batch.program.instructions[0]
+    replace(first.args, leaf)
+    replace(dict(first.kwargs), leaf)
+    return found
+
+
+__all__ = ["Batch", "Capture", "Captures", "inputs", "row_constants", "tensors"]
