@@ -37,6 +37,10 @@ def test_a_loss_that_runs_away_still_shows_its_climb() -> None:
     assert len(set(line)) == len(BLOCKS)
 
 
+def test_a_loss_that_converges_is_drawn_as_it_falls() -> None:
+    assert sparkline([2.0, 1.0, 0.01, 1e-9, 1e-12]) == BLOCKS[7] + BLOCKS[4] + BLOCKS[0] * 3
+
+
 @given(st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=50), st.integers(1, 20))
 def test_stretches_are_means(values: list[float], width: int) -> None:
     got = stretches(np.array(values), width)

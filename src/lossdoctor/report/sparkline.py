@@ -10,8 +10,8 @@ from lossdoctor.core.run import Floats, Integers
 
 BLOCKS = "▁▂▃▄▅▆▇█"
 ASCII = "_.-:=+*#"
-# Above this ratio of the largest to the middle value a linear line shows one peak and nothing else (starting value).
-WIDE_RANGE = 50.0
+# Above this ratio of the largest to the first value the line is drawn on a logarithmic scale (starting value).
+RUNAWAY = 50.0
 
 
 def sparkline(values: Sequence[float], width: int = 40, *, ascii_only: bool = False) -> str:
@@ -32,21 +32,21 @@ def sparkline(values: Sequence[float], width: int = 40, *, ascii_only: bool = Fa
 
 
 def scaled(values: Floats) -> Floats:
-    """Map values, shape (n,), to [0, 1], lowest to highest, on a logarithmic scale where they range widely; NaN where not finite."""
+    """Map values, shape (n,), to [0, 1], lowest to highest, on a logarithmic scale where they ran away; NaN where not finite."""
     heights = np.where(np.isfinite(values), values, np.nan)
     if np.isnan(heights).all():
         return heights
-    if is_wide(heights):
+    if ran_away(heights):
         heights = np.log(heights)
     heights = heights / max(float(np.nanmax(np.abs(heights))), 1e-300)  # so that no difference overflows
     low, high = float(np.nanmin(heights)), float(np.nanmax(heights))
     return np.asarray((heights - low) / (high - low) if high > low else heights - low)
 
 
-def is_wide(values: Floats) -> bool:
-    """Tell whether positive values range so widely that the line is drawn on a logarithmic scale."""
+def ran_away(values: Floats) -> bool:
+    """Tell whether positive values rose so far above the first that a linear line would show the peak and nothing else."""
     finite = values[np.isfinite(values)]
-    return len(finite) > 0 and finite.min() > 0 and float(finite.max()) > WIDE_RANGE * float(np.median(finite))
+    return len(finite) > 0 and finite.min() > 0 and float(finite.max()) > RUNAWAY * float(finite[0])
 
 
 def stretches(values: Floats, width: int) -> Floats:
