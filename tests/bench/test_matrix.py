@@ -12,21 +12,23 @@ from typing import Any
 import pytest
 
 from lossdoctor.bench import matrix
-from lossdoctor.bench.conditions import condition, suite
+from lossdoctor.bench.conditions import Condition, condition, suite
 from lossdoctor.bench.demo import demo_rows
 from lossdoctor.bench.edit import recipes
 from lossdoctor.bench.matrix import Outcome, Row, rows, run_row, run_rows
 from lossdoctor.core.diagnosis import HEALTHY
 from lossdoctor.core.errors import UsageError
+from lossdoctor.core.fault import Plant
 
 DIGITS = recipes()["digits"]
 
 
-def test_rows_are_conditions_times_seeds_and_healthy_has_no_level() -> None:
-    laid = rows([DIGITS], [condition(HEALTHY), condition("zero-grad-missing")], ("mild", "middle"), range(3))
+def test_rows_are_conditions_times_levels_times_seeds_and_healthy_has_no_level() -> None:
+    plant = Plant("middle", "loop", r"optimizer\.zero_grad\(\)", "pass")
+    laid = rows([DIGITS], [condition(HEALTHY), Condition("sick", (plant,), ("sick",))], ("mild", "middle"), range(3))
     assert [(row.planted, row.level, row.seed) for row in laid] == [
         *((HEALTHY, "", seed) for seed in range(3)),
-        *(("zero-grad-missing", "middle", seed) for seed in range(3)),
+        *(("sick", "middle", seed) for seed in range(3)),
     ]
     assert laid[4].source == laid[3].source.replace("SEED = 0", "SEED = 1")
     assert "optimizer.zero_grad()" not in laid[3].source
