@@ -38,7 +38,7 @@ def test_a_loss_that_runs_away_still_shows_its_climb() -> None:
 
 
 def test_a_loss_that_converges_is_drawn_as_it_falls() -> None:
-    assert sparkline([2.0, 1.0, 0.01, 1e-9, 1e-12]) == BLOCKS[7] + BLOCKS[4] + BLOCKS[0] * 3
+    assert sparkline([2.0, 1.1, 0.01, 1e-9, 1e-12]) == BLOCKS[7] + BLOCKS[4] + BLOCKS[0] * 3
 
 
 @given(st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=50), st.integers(1, 20))
