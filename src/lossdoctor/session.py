@@ -1,6 +1,6 @@
 """Join the parts: watch a script, load what was recorded, diagnose it, keep the report beside the record.
 
-What is active (experiments, trials) finds its place in `diagnose_folder`: between two diagnoses of one run.
+What is active (experiments, trials) finds its place in `diagnose_run`: between two diagnoses of one run.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from lossdoctor.core.errors import LossdoctorError
 from lossdoctor.launch.supervisor import Ending, Job, patient_with_interrupts, run_folder, supervise, write_ending
 
 if TYPE_CHECKING:
@@ -71,7 +72,9 @@ def watch_script(job: Job, choice: Choice, *, modules: Sequence[str] = ()) -> Ou
             folder = run_folder(job.out, ending)
             if folder is not None:
                 write_ending(folder, ending)
-            return Outcome(ending, folder, _diagnose(_run(job, ending, folder), folder, choice))
+            return Outcome(ending, folder, diagnose_run(_run(job, ending, folder), folder, choice))
+    except KeyboardInterrupt:
+        return Outcome(ending, folder, error=LossdoctorError("interrupted before the report was ready"))
     except Exception as error:
         return Outcome(ending, folder, error=error)
 
@@ -84,7 +87,7 @@ def diagnose_folder(folder: Path, choice: Choice) -> Diagnosis:
     """
     from lossdoctor.core.store import load_run
 
-    return _diagnose(load_run(folder), None, choice)
+    return diagnose_run(load_run(folder), None, choice)
 
 
 def check_choice(choice: Choice) -> None:
@@ -120,7 +123,8 @@ def _facts(job: Job, ending: Ending) -> dict[str, Any]:
     return {"script": job.script, "started": started, "pid": ending.pid, "ended": ending.facts}
 
 
-def _diagnose(run: Run, folder: Path | None, choice: Choice) -> Diagnosis:
+def diagnose_run(run: Run, folder: Path | None, choice: Choice) -> Diagnosis:
+    """Diagnose a run, and keep the report in its folder where one is given."""
     from lossdoctor.diagnose import diagnose
     from lossdoctor.report.json import dumps
 

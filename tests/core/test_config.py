@@ -23,7 +23,8 @@ def test_without_a_file_the_defaults_hold(tmp_path: Path) -> None:
 def test_every_key_is_read(tmp_path: Path) -> None:
     written(
         tmp_path,
-        "[tool.lossdoctor]\nout = 'runs'\njson = 'report.json'\nquiet = true\nselect = ['LOP', 'lr-too-high']\nignore = 'NUM001, NUM002'\n"
+        "[tool.lossdoctor]\nout = 'runs'\njson = 'report.json'\nhtml = 'report.html'\n"
+        "quiet = true\nselect = ['LOP', 'lr-too-high']\nignore = 'NUM001, NUM002'\n"
         "fail-on = 'warning'\nmax-steps = 500\nbudget = '0.5%'\nworkup = 'none'\n",
     )
     below = tmp_path / "a" / "b"
@@ -31,6 +32,7 @@ def test_every_key_is_read(tmp_path: Path) -> None:
     assert load_settings(below) == Settings(
         out=tmp_path / "runs",
         json=str(tmp_path / "report.json"),
+        html=str(tmp_path / "report.html"),
         quiet=True,
         select=("LOP", "lr-too-high"),
         ignore=("NUM001", "NUM002"),

@@ -219,3 +219,12 @@ def test_the_report_stands_soon_after_the_end(shell: Shell) -> None:
     told = shell.finish(process, "")
     assert time.time() - float(told.out.split()[-1]) < 10
     assert os.path.exists(shell.folder / ".lossdoctor")
+
+
+@pytest.mark.slow
+def test_a_script_that_watches_itself_shares_the_record(shell: Shell) -> None:
+    text = TRAIN.replace("for step", "import lossdoctor\nwith lossdoctor.watch(model) as doctor:\n  for step").replace("\n    ", "\n      ")
+    told, report = report_of(shell, text.replace("EVENT", "pass") + "\nprint(doctor.diagnosis.vitals['steps'] > 0)")
+    assert (told.status, told.out) == (0, "trained\nTrue\n")
+    assert report["vitals"]["steps"] == 40
+    assert len(list((shell.folder / ".lossdoctor").glob("*/run.json"))) == 1

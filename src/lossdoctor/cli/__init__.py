@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import difflib
 import os
-import pkgutil
 import sys
 from pathlib import Path
 
@@ -19,7 +18,7 @@ class Commands(click.Group):
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Return the names of all commands, without importing one."""
-        return sorted(found.name for found in pkgutil.iter_modules(__path__) if not found.name.startswith("_"))
+        return sorted(_files())
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Import a command; None where there is none of this name."""
@@ -46,11 +45,11 @@ class Commands(click.Group):
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """List the commands with the first line of their modules' docstrings."""
         with formatter.section("Commands"):
-            formatter.write_dl([(name, _first_line(Path(__file__).with_name(f"{name}.py"))) for name in self.list_commands(ctx)])
+            formatter.write_dl([(name, _first_line(file)) for name, file in sorted(_files().items())])
 
 
 @click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100}, invoke_without_command=True)
-@click.version_option(__version__, "-V", "--version", prog_name="lossdoctor")
+@click.version_option(__version__, "-V", "--version", prog_name="lossdoctor", message="%(prog)s %(version)s")
 @click.pass_context
 def group(context: click.Context) -> None:
     """Say why a training run fails, show the evidence, and say whether a bigger machine would help."""
@@ -81,6 +80,11 @@ def main() -> None:
 
         status = _say(describe(error), 3)
     sys.exit(status if isinstance(status, int) else 0)
+
+
+def _files() -> dict[str, Path]:
+    """Return the file of every command by its name; those that begin with an underscore are none."""
+    return {file.stem: file for folder in __path__ for file in Path(folder).glob("[!_]*.py")}
 
 
 def _say(text: str, status: int) -> int:

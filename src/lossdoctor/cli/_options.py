@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 
 import click
 
+from lossdoctor.cli import _report
 from lossdoctor.core.config import FAIL_ON, WORKUP, parse_budget, parse_codes
 
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -25,6 +26,11 @@ def _read_by(parse: Callable[[object], Any]) -> Callable[[click.Context, click.P
     return read
 
 
+def _keep_html(context: click.Context, parameter: click.Parameter, value: str | None) -> None:
+    if value is not None:
+        context.meta[_report.HTML] = _report.output_file("--html", value)
+
+
 def out(function: Function) -> Function:
     """Add `--out`."""
     return click.option("--out", type=click.Path(file_okay=False, path_type=Path), metavar="DIR", help="Folder of the runs  [.lossdoctor]")(
@@ -37,6 +43,8 @@ def reporting(function: Function) -> Function:
     for option in reversed(
         (
             click.option("--json", "json", metavar="FILE", help="Write the report as JSON; - is standard output."),
+            # Not handed to the command: `_report` finds it where it delivers.
+            click.option("--html", metavar="FILE", expose_value=False, callback=_keep_html, help="Write the report as one HTML file."),
             click.option("--quiet", "-q", is_flag=True, help="Say nothing but errors."),
             click.option(
                 "--select",

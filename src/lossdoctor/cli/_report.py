@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
     from lossdoctor.core.diagnosis import Diagnosis
 
+HTML = "lossdoctor.html"  # key of the context's `meta`
 _STANDARD_OUTPUT = Path("-")
 
 
@@ -34,12 +35,40 @@ def json_file(text: str | None, *, standard_output: bool = True) -> Path | None:
         if not standard_output:
             raise UsageError("--json - is not possible here: standard output is the script's; name a file")
         return _STANDARD_OUTPUT
+    return output_file("--json", text)
+
+
+def output_file(option: str, text: str) -> Path:
+    """Return the absolute path of a file to write.
+
+    Raises:
+        UsageError: where nothing can be written there.
+    """
     path = Path(text).absolute()
     if path.is_dir():
-        raise UsageError(f"--json {text}: this is a folder; name a file")
+        raise UsageError(f"{option} {text}: this is a folder; name a file")
     if not path.parent.is_dir():
-        raise UsageError(f"--json {text}: there is no folder {str(path.parent)!r}")
+        raise UsageError(f"{option} {text}: there is no folder {str(path.parent)!r}")
     return path
+
+
+def html_file() -> Path | None:
+    """Return where the command that runs writes its report as HTML, if it does."""
+    found: Path | None = click.get_current_context().meta.get(HTML)
+    return found
+
+
+def write_html(diagnosis: Diagnosis) -> None:
+    """Write the report as HTML where `--html` asks for it.
+
+    Raises:
+        LossdoctorError: where the file cannot be written.
+    """
+    file = html_file()
+    if file is not None:
+        from lossdoctor.report.html import write
+
+        write(diagnosis, file)
 
 
 def write_json(diagnosis: Diagnosis, file: Path) -> None:
@@ -107,6 +136,7 @@ def deliver(diagnosis: Diagnosis, file: Path | None, quiet: bool) -> None:
     """Print the report to standard output and write it as JSON, as the options ask; never two texts into one stream."""
     if file is not None:
         write_json(diagnosis, file)
+    write_html(diagnosis)
     if not quiet and file != _STANDARD_OUTPUT:
         print_report(diagnosis)
 

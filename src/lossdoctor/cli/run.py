@@ -52,9 +52,15 @@ def command(
     if not module and not os.path.exists(script):
         raise UsageError(f"no such script: {script!r}")
     job = Job((script, *arguments), out.absolute(), module, budget, max_steps)
-    outcome = watch_script(job, choice, modules=() if quiet else ("rich.console", "lossdoctor.report.terminal"))
+    outcome = watch_script(job, choice, modules=_modules(quiet))
     failed = _tell(outcome, file, quiet, fail_on)
     end_as(1 if failed and outcome.ending.status == 0 else outcome.ending.status)
+
+
+def _modules(quiet: bool) -> list[str]:
+    """Return what the report will need, for the supervisor to import while the script runs."""
+    html = ["lossdoctor.report.html", "plotly.graph_objects"] if _report.html_file() is not None else []
+    return html if quiet else ["lossdoctor.report.terminal", *html]
 
 
 def _tell(outcome: Outcome, file: Path | None, quiet: bool, fail_on: str) -> bool:
@@ -65,6 +71,7 @@ def _tell(outcome: Outcome, file: Path | None, quiet: bool, fail_on: str) -> boo
         return False
     if file is not None:
         _attempt(lambda: _report.write_json(diagnosis, file))
+    _attempt(lambda: _report.write_html(diagnosis))
     if not quiet:
         _attempt(lambda: _report.print_report(diagnosis, sys.stderr))
     return _report.fails(diagnosis, fail_on)

@@ -25,6 +25,7 @@ class Settings:
     Args:
         out: folder of the runs.
         json: file for the report as JSON, or None.
+        html: file for the report as HTML, or None.
         quiet: say nothing but errors.
         select: codes, slugs or families of the faults to look at; empty for all.
         ignore: codes, slugs or families of the faults to leave out.
@@ -40,6 +41,7 @@ class Settings:
 
     out: Path = Path(".lossdoctor")
     json: str | None = None
+    html: str | None = None
     quiet: bool = False
     select: tuple[str, ...] = ()
     ignore: tuple[str, ...] = ()
@@ -144,6 +146,7 @@ def _readers(folder: Path) -> dict[str, Callable[[Any], Any]]:
     return {
         "out": lambda value: folder / _text(value),
         "json": lambda value: value if value == "-" else str(folder / _text(value)),
+        "html": lambda value: str(folder / _text(value)),
         "quiet": _flag,
         "select": parse_codes,
         "ignore": parse_codes,

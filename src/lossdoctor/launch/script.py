@@ -20,8 +20,12 @@ from lossdoctor.launch.frames import hide_our_frames
 if TYPE_CHECKING:
     from types import CodeType, TracebackType
 
+    from lossdoctor.record import Recorder
+
 # What python's own `__main__` holds before the first line of a script runs; the rest is the launcher's.
 _OWN = ("__name__", "__doc__", "__package__", "__loader__", "__spec__", "__annotations__", "__builtins__", "__file__", "__cached__")
+
+recorder: Recorder | None = None  # of this process, for `watch()` in a script that is watched already
 
 
 def main() -> None:
@@ -45,11 +49,14 @@ def main() -> None:
 
 def _arm(job: dict[str, Any], rest: list[str]) -> None:
     """Arm the recorder, which sees to its own end; what goes wrong with it is told, and keeps no script from running."""
+    global recorder
     private = {"argv": rest, "module": job["module"], "cwd": os.getcwd(), "environ": dict(os.environ), "python": sys.executable}
     try:
         from lossdoctor import record
 
-        record.arm(job["out"], script=job["script"], budget=job["budget"], max_steps=job["max_steps"], private=private, facts=job["facts"])
+        recorder = record.arm(
+            job["out"], script=job["script"], budget=job["budget"], max_steps=job["max_steps"], private=private, facts=job["facts"]
+        )
     except Exception as error:
         job["note"] = f"broke: nothing was recorded: {type(error).__name__}: {error}"
 

@@ -157,8 +157,8 @@ def interpreter_options(whole: Sequence[str], ours: Sequence[str]) -> list[str]:
     if list(whole[len(whole) - len(arguments) :]) != arguments:
         return []
     options = list(whole[1 : len(whole) - len(arguments)])[:-1]
-    if options and re.fullmatch(r"-[A-Za-z]*m", options[-1]):
-        options[-1] = options[-1][:-1]
+    if options and re.fullmatch(r"-[A-Za-z]*[cm]", options[-1]):
+        options[-1] = options[-1][:-1]  # what names the program, alone or at the end of a cluster
     return [option for option in options if option != "-"]
 
 
