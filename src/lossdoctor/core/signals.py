@@ -70,6 +70,16 @@ def _all() -> tuple[Signal, ...]:
         Signal("modes", "", "row", "mode-sensitive layers (dropout, batch norm) in train and eval mode at a training forward", watch),
         Signal("coverage", "", "row", "which parameters of the model got a gradient, which the optimiser holds", watch),
         Signal("validation", "", "row", "one validation pass: rows, loss, accuracy, modes, hashes", evaluate),
+        # what only logs hold ------------------------------------------------------------------------------------
+        Signal("epoch", "epochs", "sampled", "epoch that a log counts at the step", "log the epoch beside the loss"),
+        Signal("loss_scale", "1", "sampled", "scale of a half-precision loss", "log the scaler's scale"),
+        Signal("skipped_steps", "count", "sampled", "steps that a loss scaler skipped, as a log tells", "log the skipped steps"),
+        Signal("throughput", "1/s", "sampled", "samples, tokens or steps per second, as a log tells", "log the throughput"),
+        Signal("log_seconds", "s", "sampled", "time of a step, as a log tells", "log the time of a step"),
+        Signal("log_wait", "s", "sampled", "time of a step that went into waiting for data, as a log tells", "log the loader's time"),
+        Signal("train_metric", "", "sampled", "score on the training data, as a log tells", "log a score of the training data"),
+        Signal("train_correct", "share", "sampled", "accuracy on the training data, as a log tells", "log the training accuracy"),
+        Signal("validation_metric", "", "sampled", "score on held-out data, as a log tells", evaluate),
         # facts --------------------------------------------------------------------------------------------------
         Signal("parameters", "", "fact", "names, shapes and counts of the parameters", watch),
         Signal("optimizer", "", "fact", "class name and the settings of its groups", watch),

@@ -12,8 +12,10 @@ from lossdoctor.readers.parts.table import Table
 
 _SPLIT = r"train(?:ing)?|val(?:id(?:at(?:ion|ing))?)?|eval(?:uat(?:ion|ing|e))?|test(?:ing)?"
 # Headings: `Training epoch: 3`, `Epoch 3/20 (validation)`, `Validation results:`.
-_EPOCH = re.compile(rf"(?:\b(?P<before>{_SPLIT})\b.{{0,20}})?\bepoch\W{{0,3}}\d+(?:.{{0,12}}\b(?P<after>{_SPLIT})\b)?", re.IGNORECASE)
+_EPOCH = re.compile(rf"(?:\b(?P<before>{_SPLIT})\b.{{0,20}})?\bepoch\W{{0,3}}(?P<epoch>\d+)(?:.{{0,12}}\b(?P<after>{_SPLIT})\b)?", re.IGNORECASE)
 _HEADING = re.compile(rf"(?:^|\W)(?P<split>{_SPLIT})\W*(?:set|results?|stats?|metrics|phase|\.\.\.)?\W*$", re.IGNORECASE)
+# Settings, not the epoch that it is: `num_epoch`, `epochs`, `max epochs`.
+_PLANNED = re.compile(r"\b(?:num|max|total|n|nb)[ _]?(?:train[ _])?epochs?$|\bepochs$", re.IGNORECASE)
 _FIGURE = re.compile(r"\d|nan|inf", re.IGNORECASE)
 _KEPT = ("loss", "metric", "lr", "grad_norm", "step", "epoch")
 
@@ -26,8 +28,12 @@ def parse(line: str, state: State) -> None:
     if heading is not None:
         name = heading["before"] or heading["after"]
         state.split = SPLITS.get(name.lower(), "") if name else ""
+        state.epoch = float(heading["epoch"])
     for pair in found:
-        place(row, pair.name, pair, state)
+        if _PLANNED.search(pair.name):
+            state.builder.setting("planned_epochs", pair.value)
+        else:
+            place(row, pair.name, pair, state)
     if any(meaning(name).kind in ("loss", "metric") for name in row) and finish_row(row, state):
         return
     state.epoch, state.step = row.get("epoch", state.epoch), row.get("step", state.step)

@@ -9,7 +9,7 @@ import numpy as np
 
 from lossdoctor.core.errors import LossdoctorError, UsageError
 from lossdoctor.core.run import Run
-from lossdoctor.readers.parts.assemble import assemble
+from lossdoctor.readers.parts.assemble import assemble, mark_continued
 from lossdoctor.readers.parts.axis import curve_columns
 from lossdoctor.readers.parts.reader import choose
 from lossdoctor.readers.parts.roles import decide
@@ -75,6 +75,7 @@ def run_of(tables: Sequence[Table], name: str, mapped: Mapping[str, str] | None 
             columns.setdefault(column, {"column": column, "role": roles.of_column.get(column, ""), "values": 0})["values"] += len(held)
         trainings += [(part, roles, table.facts.get("name")) for part in split(table, roles)]
     run.trainings = [assemble(part, roles, index, len(trainings)) for index, (part, roles, _) in enumerate(trainings)]
+    mark_continued(run.trainings)
     for training, (_, _, own) in zip(run.trainings, trainings, strict=True):
         if own:
             training.facts["name"] = own

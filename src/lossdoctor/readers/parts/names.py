@@ -33,7 +33,7 @@ _STEP_WORDS = frozenset(
     "step steps iter iters iteration iterations it itr update updates global num train trainer current total up number batches".split()
 )
 _STEP_CORE = frozenset("step steps iter iters iteration iterations it itr update updates up".split())
-_EPOCH_WORDS = frozenset("epoch epochs ep train trainer current num number global".split())
+_EPOCH_WORDS = frozenset("epoch epochs ep train trainer training current global".split())
 _CLOCKS = frozenset("timestamp runtime elapsed walltime wall created wct".split())
 _WAITS = frozenset("data dataload dataloader dataloading loader load loading fetch wait".split())
 _PER_SECOND = frozenset("tps wps ups fps throughput qps imgs mfu hfu tflops tgs ips".split())

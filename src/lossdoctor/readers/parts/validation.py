@@ -92,7 +92,7 @@ def validation_rows(part: Part, roles: Roles, place: Placer) -> list[Row]:
     if not len(rows) or not len(place.steps):
         return []
     found = meaning(metric) if metric else None
-    share = _share(found.base if found else (), list(scores.values()))
+    share = share_of(found.base if found else (), list(scores.values()))
     common = {"higher_is_better": found.higher if found else None}
     passes: list[Row] = []
     for step, row in zip(_steps(part, roles, place, rows).tolist(), rows.tolist(), strict=True):
@@ -136,8 +136,13 @@ def _steps(part: Part, roles: Roles, place: Placer, rows: Integers) -> Integers:
     return np.where(fits, np.nan_to_num(own), before).astype(np.int64)
 
 
-def _share(base: tuple[str, ...], values: list[float]) -> float:
-    """Return the factor that turns an accuracy into a share of 1, or 0 where the figure is none."""
+def share_of(base: tuple[str, ...], values: list[float]) -> float:
+    """Return the factor that turns an accuracy into a share of 1, or 0 where the figure is none.
+
+    Example:
+        >>> share_of(("acc",), [12.5, 61.0]), share_of(("bleu",), [12.5])
+        (0.01, 0.0)
+    """
     finite = [value for value in values if np.isfinite(value)]
     if not set(base) & _ACCURACY or not finite:
         return 0.0

@@ -1,0 +1,1 @@
+"""Faults of transformers and of training them."""
