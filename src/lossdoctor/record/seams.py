@@ -21,9 +21,9 @@ from torch.optim.optimizer import register_optimizer_step_post_hook, register_op
 
 from lossdoctor.record.events import Observer
 
-# `warnings.warn(stacklevel=...)` counts over frames whose file name holds these two words, as it does over the import
-# system's: a warning of torch still points at the script's line. The launcher leaves such frames out of a traceback.
-SEAM_FILE = f"<lossdoctor seam: importlib _bootstrap> {__file__}"
+# `warnings.warn(stacklevel=...)` passes over frames whose file name holds these two words, the import system's: a warning of
+# torch still points at the script's line. The launcher leaves frames of this folder out of a traceback.
+SEAM_FILE = f"{__file__}: importlib _bootstrap"
 
 LOSSES = (
     "binary_cross_entropy",
@@ -109,6 +109,9 @@ class Seams:
         original = vars(owner)[name]
         wrapper = make(original, self.observer)
         functools.update_wrapper(wrapper, original)
+        if owner is torch.nn.functional:  # torch.jit.script and dynamo take the original
+            vars(wrapper).update({"__script_if_tracing_wrapper": True, "__original_fn": original})
+        _never_compile_alone(wrapper)
         setattr(owner, name, wrapper)
 
         def restore() -> None:
@@ -116,6 +119,16 @@ class Seams:
                 setattr(owner, name, original)
 
         self._undo.append(restore)
+
+
+def _never_compile_alone(wrapper: Any) -> None:
+    """Have dynamo pass over a wrapper that is called outside a graph, as it does with torch's own files; inside it inlines it."""
+    frames = torch._C._dynamo.eval_frame
+    if hasattr(frames, "set_code_exec_strategy"):
+        action = frames._FrameAction
+        frames.set_code_exec_strategy(wrapper.__code__, frames._FrameExecStrategy(action.SKIP, action.DEFAULT))
+    elif hasattr(frames, "skip_code"):  # torch before 2.7
+        frames.skip_code(wrapper.__code__)
 
 
 def unseen(function: Function) -> Function:
@@ -134,7 +147,7 @@ def module_call(original: Any, observer: Observer) -> Any:
     """See the outermost call of a module; nested ones pass at once."""
 
     def __call__(self: torch.nn.Module, *args: Any, **kwargs: Any) -> Any:  # noqa: N807
-        if is_compiling() or observer.depth or observer.off:
+        if is_compiling() or observer.depth or observer.off or _tracing() or _transformed():
             return original(self, *args, **kwargs)
         call = observer.forward_began(self, args, kwargs)
         if call is None:
