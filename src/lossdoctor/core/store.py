@@ -234,7 +234,7 @@ def _training(index: int, groups: list[list[_Track]], tracks: _Tracks) -> Traini
         training.roles = [_role(part) for part in parts]
     numbers = {number for number, track in tracks.by_number.items() if track in group}
     for number, experiment in tracks.experiments:
-        if number is None or number in numbers:
+        if number in numbers or (number is None and index == 0):  # a replay is of what was captured: the first training
             training.experiments[experiment.name] = experiment
     return training
 

@@ -60,7 +60,8 @@ def _features(data: Examples) -> Floats:
     clean = np.nan_to_num(data.inputs, posinf=0.0, neginf=0.0)
     train = clean[~data.held_out]
     deviation = train.std(0)
-    return (clean - train.mean(0)) / np.where(deviation > 1e-12, deviation, 1.0)
+    scaled: Floats = (clean - train.mean(0)) / np.where(deviation > 1e-12, deviation, 1.0)
+    return scaled
 
 
 def _classical(data: Examples, deadline: Deadline) -> dict[str, Any]:
@@ -117,7 +118,7 @@ def _fit_network(model: nn.Module, loss: Any, inputs: Tensor, targets: Tensor, t
     train = torch.nonzero(~test).squeeze(1)
     best, train_loss = math.inf, math.inf
     for _ in range(_EPOCHS):
-        for rows in train[torch.randperm(len(train))].split(64):
+        for rows in torch.split(train[torch.randperm(len(train))], 64):
             optimizer.zero_grad()
             value = loss(model(inputs[rows]), targets[rows])
             value.backward()

@@ -69,8 +69,12 @@ def examples(replay: Replay, share: float = 0.25) -> Examples:
 def _rows_of(batch: Batch) -> tuple[list[Tensor], Tensor] | None:
     given = [tensor for tensor in inputs(batch) if tensor.dim() and tensor.shape[0] == batch.rows]
     mine = {id(tensor) for tensor in given}
-    rest = [batch.program.constants[number] for number in row_constants(batch.program, batch.rows)]
-    targets = [tensor for tensor in rest if id(tensor) not in mine and not tensor.dtype == torch.bool]
+    constants = batch.program.constants
+    rest = [
+        constants[number].reshape(batch.rows, -1) if entries > 1 else constants[number]
+        for number, entries in row_constants(batch.program, batch.rows).items()
+    ]
+    targets = [tensor for tensor in rest if id(tensor) not in mine and tensor.dtype != torch.bool]
     if not given:
         return None
     if not targets:  # an autoencoder: the inputs are the targets

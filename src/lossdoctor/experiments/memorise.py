@@ -103,7 +103,7 @@ def _fresh_starts(replay: Replay, batches: list[tuple[int, Tensor]], guess: floa
     losses = []
     for seed in range(STARTS):
         models = replay.start()
-        if deadline.over or not all([reinitialise_seeded(model, seed) for model in models]):
+        if deadline.over or not all(reinitialise_seeded(model, seed) for model in models):
             break
         best, _ = fit(replay, models, batches, RATES[0], guess, deadline)
         if best >= PASSED and not deadline.over:
@@ -125,8 +125,9 @@ def fit(
     """Minimise the loss of some rows with Adam; return the best relative loss and the steps taken."""
     parameters = [parameter for model in models for parameter in model.parameters() if parameter.requires_grad]
     optimizer = torch.optim.Adam(parameters, lr=rate)
-    best, since, step = math.inf, 0, 0
-    for step in range(1, STEPS + 1):
+    best, since, steps = math.inf, 0, 0
+    for _ in range(STEPS):
+        steps += 1
         optimizer.zero_grad()
         loss = _loss(replay, models, batches)
         relative = float(loss.detach()) / guess
@@ -137,4 +138,4 @@ def fit(
             break
         loss.backward()  # type: ignore[no-untyped-call]
         optimizer.step()
-    return best, step
+    return best, steps

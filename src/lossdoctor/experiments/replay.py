@@ -54,10 +54,13 @@ class Replay:
     def __init__(self, captures: Captures) -> None:
         if not captures.batches:
             raise ReplayRefused(captures.refused or "no training step was captured")
-        if any(state is None for state in captures.initial):
-            raise ReplayRefused("the weights from before the first step are too large to keep")
         self.captures = captures
-        self.batches = captures.batches
+        self._resizes: bool | None = None
+        first = captures.batches[0].modules
+        # Batches of another model belong to another training (a later fold, the other half of a pair).
+        self.batches = [batch for batch in captures.batches if batch.modules == first]
+        if any(captures.initial[number] is None for number in first):
+            raise ReplayRefused("the weights from before the first step are too large to keep")
         self._check()
 
     def _check(self) -> None:
@@ -76,11 +79,9 @@ class Replay:
     def start(self, seed: int | None = None) -> list[nn.Module]:
         """Return copies of the models with the weights from before the first step, or freshly initialised with a seed."""
         models = []
-        for number, original in enumerate(self.captures.models):
-            model = self._copy(original)
-            state = self.captures.initial[number]
-            assert state is not None
-            _load(model, state)
+        for number in self.batches[0].modules:
+            model = self._copy(self.captures.models[number])
+            _load(model, self.captures.initial[number] or {})
             for name, part in model.named_modules():
                 part.training = self.captures.training[number].get(name, part.training)
             models.append(model)
@@ -116,28 +117,45 @@ class Replay:
             mine = {id(tensor) for tensor in inputs(batch)}
             chosen = [change(tensor) if id(tensor) in mine and tensor.is_floating_point() else tensor for tensor in chosen]
         if rows is not None:
-            for number in row_constants(batch.program, batch.rows):
-                chosen[number] = chosen[number][rows]
+            for number, entries in row_constants(batch.program, batch.rows).items():
+                chosen[number] = chosen[number][rows if entries == 1 else (rows[:, None] * entries + torch.arange(entries)).flatten()]
         return chosen
 
     def loss_of(self, models: list[nn.Module], batch: Batch, constants: list[Tensor], rows: int | None = None) -> Tensor:
         """Run a batch's program on given constants, with sizes that the script computed from the batch mapped."""
         device = next((parameter.device for model in models for parameter in model.parameters()), torch.device("cpu"))
         moved = [tensor.to(device) for tensor in constants]
-        called = [models[number] for number in batch.modules]
-        if rows is None or rows == batch.rows:
-            value = batch.program.run(called, moved)
-        else:
-            value = self._cut(batch, called, moved, rows)
+        whole = rows is None or rows == batch.rows
+        value = batch.program.run(models, moved) if whole else self._cut(batch, models, moved, rows or 0)
         return value if value.dim() == 0 else value.sum()  # type: ignore[no-any-return]
 
-    def _cut(self, batch: Batch, called: list[nn.Module], constants: list[Tensor], rows: int) -> Any:
-        try:
-            return batch.program.run(called, constants)
-        except (RuntimeError, IndexError, ValueError):  # a size of the whole batch stands among the arguments
-            return batch.program.run(
-                called, constants, lambda size: size // batch.rows * rows if size >= batch.rows and size % batch.rows == 0 else size
-            )
+    def _cut(self, batch: Batch, models: list[nn.Module], constants: list[Tensor], rows: int) -> Any:
+        if self._resizes is None:
+            self._resizes = self._needs_resizing()
+        resize = (
+            (lambda size: size // batch.rows * rows if size >= batch.rows and size % batch.rows == 0 else size) if self._resizes else None
+        )
+        return batch.program.run(models, constants, resize)
+
+    def _needs_resizing(self) -> bool:
+        """Find out whether whole numbers in the program are sizes of the batch: then the mean over its halves is that of the whole."""
+        batch = next((batch for batch in self.batches if batch.rows > 1), None)
+        if batch is None:
+            return False
+        models = [model.eval() for model in self.start()]
+        half = batch.rows // 2
+        whole = float(self.loss_of(models, batch, self.constants(batch)).detach())
+        gaps = []
+        for self._resizes in (False, True):
+            parts = [torch.arange(half), torch.arange(half, batch.rows)]
+            try:
+                values = [float(self.loss(models, batch, part).detach()) for part in parts]
+            except (RuntimeError, IndexError, ValueError):  # shapes do not meet
+                gaps.append(float("inf"))
+                continue
+            mean = (values[0] * half + values[1] * (batch.rows - half)) / batch.rows
+            gaps.append(abs(mean - whole))
+        return gaps[1] < 0.5 * gaps[0]  # equal gaps: nothing was resized
 
 
 def _load(model: nn.Module, state: Mapping[str, Tensor]) -> None:
@@ -170,7 +188,7 @@ def untouched() -> Iterator[None]:
     import numpy as np
 
     states = torch.get_rng_state(), random.getstate(), np.random.get_state(), torch.is_grad_enabled()
-    devices = torch.cuda.get_rng_state_all() if torch.cuda.is_available() and torch.cuda.is_initialized() else []
+    devices = torch.cuda.get_rng_state_all() if torch.cuda.is_available() else []
     try:
         torch.set_grad_enabled(True)
         yield
@@ -213,5 +231,5 @@ def described(replay: Replay, models: list[nn.Module], batch: Batch, constants: 
             calls.append((name, args, kwargs, result))
 
     with torch.no_grad():
-        batch.program.run([models[number] for number in batch.modules], constants, watch=watch)
+        batch.program.run(models, constants, watch=watch)
     return describe_loss_call(*calls[-1]) if calls else None

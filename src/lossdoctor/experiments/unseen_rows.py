@@ -48,7 +48,11 @@ def measure(replay: Replay, deadline: Deadline, parameters: dict[str, Any]) -> d
             unseen.append(_unseen(replay, models, parts))
     batch = replay.batches[0]
     call = described(replay, models, batch, replay.constants(batch))
-    facts = {"trained_rows": sum(len(kept) for kept, _ in parts), "unseen_rows": sum(len(struck) for _, struck in parts), "steps": step}
+    facts: dict[str, Any] = {
+        "trained_rows": sum(len(kept) for kept, _ in parts),
+        "unseen_rows": sum(len(struck) for _, struck in parts),
+        "steps": step,
+    }
     facts |= {"unseen_first": unseen[0], "unseen_best": min(unseen), "unseen_last": unseen[-1], "trained_last": trained}
     return {**facts, "guess": (call or {}).get("guess_loss")}
 

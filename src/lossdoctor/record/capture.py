@@ -70,7 +70,7 @@ class Capture:
 
     Args:
         batch_bytes: bound on the batches.
-        weight_bytes: bound on the weights of one model.
+        weight_bytes: bound on the weights of all models.
     """
 
     def __init__(self, batch_bytes: int = BATCH_BYTES, weight_bytes: int = WEIGHT_BYTES) -> None:
@@ -134,19 +134,16 @@ class Capture:
         self.wanted = held < MOST_ROWS and self._left > 2 * tracer.bytes
 
     def _know(self, module: torch.nn.Module) -> None:
+        """Copy the weights of a model that is seen for the first time: it has not been stepped yet."""
         if self._number(module) >= 0:
             return
-        held = self.held
-        size = sum(tensor.numel() * tensor.element_size() for tensor in module.state_dict().values() if isinstance(tensor, Tensor))
-        first = self._backwards == 0 or not held.models
-        held.models.append(module)
-        copy = (
-            {name: tensor.detach().to("cpu", copy=True) for name, tensor in _state(module).items()}
-            if size <= self._weight_bytes and first
-            else None
-        )
-        held.initial.append(copy)
-        held.training.append({name: part.training for name, part in module.named_modules()})
+        state = _state(module)
+        size = sum(tensor.numel() * tensor.element_size() for tensor in state.values())
+        fits = size <= self._weight_bytes
+        self._weight_bytes -= size if fits else 0
+        self.held.models.append(module)
+        self.held.initial.append({name: tensor.detach().to("cpu", copy=True) for name, tensor in state.items()} if fits else None)
+        self.held.training.append({name: part.training for name, part in module.named_modules()})
 
     def _number(self, module: torch.nn.Module) -> int:
         return next((index for index, known in enumerate(self.held.models) if known is module), -1)
@@ -157,9 +154,19 @@ def _state(module: torch.nn.Module) -> dict[str, Tensor]:
     return {**dict(module.named_parameters()), **dict(module.named_buffers())}
 
 
-def row_constants(program: Program, rows: int) -> list[int]:
-    """Return the numbers of the constants that hold one entry per row of the batch."""
-    return [number for number, tensor in enumerate(program.constants) if tensor.dim() and tensor.shape[0] == rows]
+def row_constants(program: Program, rows: int) -> dict[int, int]:
+    """Return which constants go by the rows of the batch: number to entries per row.
+
+    One entry, or as many as a row has positions where targets of a sequence were flattened before the loss.
+    """
+    single = {number: 1 for number, tensor in enumerate(program.constants) if tensor.dim() and tensor.shape[0] == rows}
+    positions = {size for number in single for size in program.constants[number].shape[1:]}
+    flat = {
+        number: tensor.shape[0] // rows
+        for number, tensor in enumerate(program.constants)
+        if tensor.dim() and rows and tensor.shape[0] > rows and tensor.shape[0] % rows == 0 and tensor.shape[0] // rows in positions
+    }
+    return {**single, **flat}
 
 
 def inputs(batch: Batch) -> Sequence[Tensor]:

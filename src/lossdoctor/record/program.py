@@ -171,13 +171,13 @@ class Tracer:
         self._add(*self._pending, result)
         self._pending = None
         self._mode = _Mode(self)
-        self._mode.__enter__()
+        self._mode.__enter__()  # type: ignore[no-untyped-call]
 
     def pause(self) -> None:
         """Stop watching functions."""
         if self._mode is not None:
             mode, self._mode = self._mode, None
-            mode.__exit__(None, None, None)
+            mode.__exit__(None, None, None)  # type: ignore[no-untyped-call]
 
     def finish(self, loss: Tensor) -> Program | None:
         """End at the backward call and return the program; None where it was given up or does not reach the loss."""

@@ -1,0 +1,96 @@
+"""A captured step gives its loss again, whatever the script made of the model's output, and leaves no trace."""
+
+import copy
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional
+
+from lossdoctor.experiments.replay import Replay, ReplayRefused
+from lossdoctor.experiments.workup import Workup, names
+from tests.experiments.conftest import network, train
+
+LOSSES = {
+    "known function": functional.cross_entropy,
+    "known module": nn.CrossEntropyLoss(label_smoothing=0.1),
+    "by hand": lambda output, target: -output.log_softmax(1)[torch.arange(len(target)), target].mean(),
+    "slice and difference": lambda output, target: ((output[:, 0] - target.float()) ** 2).mean(),
+    "divided by the batch size": lambda output, target: functional.cross_entropy(output, target, reduction="sum") / target.size(0),
+    "reshaped by size": lambda output, target: functional.cross_entropy(output.view(target.size(0), 4, 1), target.view(-1, 1)),
+}
+
+
+@pytest.mark.parametrize("loss", LOSSES.values(), ids=LOSSES.keys())
+def test_the_captured_loss_comes_out_again(problem, loss):
+    model = network(dropout=0.3)
+    first_weights = copy.deepcopy(model.state_dict())
+    held = train(model, *problem, loss)
+    replay = Replay(held)
+    start = replay.start()
+    assert all(torch.equal(value, start[0].state_dict()[name]) for name, value in first_weights.items())
+    torch.set_rng_state(held.batches[0].random)
+    assert float(replay.loss(start, held.batches[0])) == float(held.batches[0].value)
+
+
+@pytest.mark.parametrize("loss", LOSSES.values(), ids=LOSSES.keys())
+def test_some_rows_give_the_loss_of_those_rows(problem, loss):
+    held = train(network(), *problem, loss)
+    replay = Replay(held)
+    batch, start, rows = held.batches[0], replay.start(), torch.arange(16)
+    inputs, targets = problem
+    matches = [torch.nonzero((inputs == row).all(1)).item() for row in batch.program.constants[0][:16]]
+    slow = loss(start[0](inputs[matches]), targets[matches])
+    assert float(replay.loss(start, batch, rows)) == pytest.approx(float(slow), rel=1e-5)
+
+
+def test_a_penalty_on_the_weights_follows_the_copy(problem):
+    model = network()
+    held = train(
+        model,
+        *problem,
+        lambda output, target: functional.cross_entropy(output, target) + 0.01 * sum(p.square().sum() for p in model.parameters()),
+    )
+    start = Replay(held).start()
+    Replay(held).loss(start, held.batches[0]).backward()
+    assert start[0][0].weight.grad is not None
+
+
+def test_a_loss_that_leaves_torch_is_refused(problem):
+    def loss(output, target):
+        weight = torch.from_numpy(output.detach().softmax(1).numpy().max(1))
+        return (functional.cross_entropy(output, target, reduction="none") * weight).mean()
+
+    model = network(dropout=0.5)
+    held = train(model, *problem, loss, rate=0.1)
+    held.batches[0].program.constants[-1] += 1.0  # what numpy made of another draw
+    with pytest.raises(ReplayRefused, match="comes out as"):
+        Replay(held)
+
+
+def test_what_cannot_be_captured_ends_unknown_with_the_reason():
+    class Odd(nn.Linear):
+        def __deepcopy__(self, memo):
+            raise TypeError("holds a lock")
+
+    held = train(Odd(8, 4), torch.randn(100, 8), torch.randint(0, 4, (100,)))
+    answer = Workup(held).answer("memorise", 5, {})
+    assert answer["status"] == "unknown"
+    assert "holds a lock" in answer["facts"]["reason"]
+
+
+@pytest.mark.parametrize("name", names())
+def test_an_experiment_leaves_no_trace_and_repeats_itself(problem, name):
+    model = network(dropout=0.2)
+    held = train(model, *problem, steps=60)
+    before = copy.deepcopy(model.state_dict()), torch.get_rng_state(), np.random.get_state()[1].copy(), functional.dropout
+    parameters = {"optimizer": "Adam", "settings": {"lr": 1e-3, "betas": (0.9, 0.999)}}
+    first, second = (Workup(held).answer(name, 60, parameters) for _ in range(2))
+    assert first["status"] == "done", first
+    assert first["facts"] == second["facts"]
+    assert all(torch.equal(value, model.state_dict()[key]) for key, value in before[0].items())
+    assert torch.equal(before[1], torch.get_rng_state())
+    assert (before[2] == np.random.get_state()[1]).all()
+    assert functional.dropout is before[3]
+    assert model.training
