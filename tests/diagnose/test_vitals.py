@@ -12,7 +12,8 @@ from lossdoctor.core.run import Experiment, Row, Run, Series, Training
 from lossdoctor.diagnose import machine
 from lossdoctor.diagnose.vitals import curve, failed, vitals
 
-CALL = Row(0, {"kind": "cross_entropy", "class_counts": [500] * 10, "classes": 10, "reduction": "mean"})
+GUESS = {"guess_loss": math.log(10), "zero_loss": math.log(10)}
+CALL = Row(0, {"kind": "cross_entropy", "class_counts": [500] * 10, "classes": 10, "reduction": "mean", **GUESS})
 
 
 def run_of(*loss: float, **fields: object) -> Training:

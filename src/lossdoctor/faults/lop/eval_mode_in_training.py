@@ -46,7 +46,7 @@ def detect(training: Training) -> Detection | None:
     """Measure the share of steps whose dropout and batch norm were in evaluation mode."""
     rows = [row for row in training.table("modes") if (row.get("sensitive") or 0) > 0]
     wrong = [row for row in rows if (row.get("sensitive_in_eval") or 0) > 0 and not _chosen(row)]
-    if training.steps < ENOUGH_STEPS or not wrong:
+    if training.steps < ENOUGH_STEPS or not wrong or _moves_inputs(training):
         return None
     whole = all(row.get("root_training") is False for row in wrong)
     share, span = _share_of_steps(training) if whole and training.has("train_mode") else _share_of_samples(rows, wrong)
@@ -70,17 +70,23 @@ def _share_of_samples(rows: list[Row], wrong: list[Row]) -> tuple[float, tuple[i
 
 def _chosen(row: Row) -> bool:
     """Hold a batch norm that is frozen inside a model in training mode for a choice."""
-    drops = any("drop" in str(kind).lower() for kind in row.get("kinds") or ())
-    return row.get("root_training") is not False and not drops
+    norms = all("norm" in str(kind).lower() for kind in row.get("kinds_in_eval") or ())
+    return row.get("root_training") is not False and norms
+
+
+def _moves_inputs(training: Training) -> bool:
+    """Tell whether an input or a prompt is learnt through a model that stays as it is, rightly in evaluation mode."""
+    rows = training.rows.get("coverage", [])
+    return bool(rows) and all((row.get("held_elsewhere") or 0) == (row.get("held") or 0) > 0 for row in rows)
 
 
 def _kinds(row: Row) -> str:
-    return ", ".join(sorted({str(kind) for kind in row.get("kinds") or ()})) or "layers"
+    return ", ".join(sorted({str(kind) for kind in row.get("kinds_in_eval") or ()})) or "layers"
 
 
 def _run(flags: list[float], *modes: tuple[bool, int], kinds: tuple[str, ...] = ("Dropout", "BatchNorm2d")) -> Training:
     rows = [
-        Row(5 * i, {"root_training": root, "sensitive": 4, "sensitive_in_eval": off, "kinds": list(kinds)})
+        Row(5 * i, {"root_training": root, "sensitive": 4, "sensitive_in_eval": off, "kinds_in_eval": list(kinds) if off else []})
         for i, (root, off) in enumerate(modes)
     ]
     signals = {"loss": Series.of([1.0] * len(flags)), "train_mode": Series.of(flags)}
@@ -88,6 +94,8 @@ def _run(flags: list[float], *modes: tuple[bool, int], kinds: tuple[str, ...] = 
 
 
 ON, OFF = (True, 0), (False, 4)
+_INPUT = _run([0.0] * 20, OFF, OFF)
+_INPUT.rows["coverage"] = [Row(0, {"held": 1, "held_elsewhere": 1})]
 
 FAULT = Fault(
     code="LOP004",
@@ -106,6 +114,7 @@ FAULT = Fault(
         Example("look-alike", _run([1.0] * 20, (True, 2), (True, 2), kinds=("BatchNorm2d",)), "batch norm frozen in fine-tuning"),
         Example("look-alike", _run([0.0] + [1.0] * 39, OFF, ON, ON, ON, ON, ON, ON, ON), "one look at a batch in evaluation mode"),
         Example("look-alike", Training(rows={"modes": [Row(0, {"root_training": False, "sensitive": 0})]}), "no layer that a mode changes"),
+        Example("look-alike", _INPUT, "an input is learnt through a fixed model"),
         Example("known miss", _run([1.0] * 38 + [0.0] * 2, ON, ON, ON, ON), "the last steps of a run only"),
     ),
     plants=(

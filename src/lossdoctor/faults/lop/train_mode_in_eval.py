@@ -30,6 +30,7 @@ A generator that is meant to be sampled with its dropout on, and a batch norm th
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any
 
 from lossdoctor.core.diagnosis import Evidence
@@ -40,6 +41,8 @@ from lossdoctor.core.run import Row, Training
 LEAST_SHARE = 0.5
 # More than half of the rows trained on: a pass over training data. As many forwarded twice: uncertainty by repetition (starting values).
 SEEN, REPEATED = 0.5, 0.5
+# Share of a pass's rows that come again in the next: all, but for what the record could not hold (starting value).
+SAME = 0.9
 # What was drawn is seen, not estimated; the share of passes only adds to it. A pass that nothing was scored in may be sampling.
 BASE, SLOPE, UNSCORED = 0.85, 0.15, 0.6
 _SCORES = ("loss", "correct", "r2")
@@ -52,12 +55,12 @@ def detect(training: Training) -> Detection | None:
     share = len(wrong) / len(passes) if passes else 0.0
     if not wrong or share < LEAST_SHARE:
         return None
-    scored = any(_scored(row) for row in wrong)
-    if not scored and training.roles:
+    measured = any(map(_scored, wrong)) or _same_rows(wrong)
+    if not measured and training.roles:
         return None
     seen = f"{len(wrong)} of {len(passes)} passes"
     evidence = Evidence("validation", (wrong[0].step, wrong[-1].step), seen, "0", _note(wrong[-1]))
-    return Detection(BASE + SLOPE * share if scored else UNSCORED, (evidence,), fix=_fix(wrong[-1]))
+    return Detection(BASE + SLOPE * share if measured else UNSCORED, (evidence,), fix=_fix(wrong[-1]))
 
 
 def _validates(row: Row) -> bool:
@@ -66,6 +69,12 @@ def _validates(row: Row) -> bool:
 
 def _scored(row: Row) -> bool:
     return any(row.get(name) is not None for name in _SCORES) or (row.get("paired_rows") or 0) > 0
+
+
+def _same_rows(passes: list[Row]) -> bool:
+    """Tell whether every pass goes over the rows of the one before, as validation does and sampling does not."""
+    rows = [frozenset(row.get("hashes") or ()) for row in passes]
+    return len(rows) > 1 and all(one and len(one & two) >= SAME * len(one) for one, two in pairwise(rows))
 
 
 def _note(row: Row) -> str:
@@ -101,6 +110,7 @@ FAULT = Fault(
         Example("sick", _run(_TRAIN, _TRAIN, _TRAIN), "never in evaluation mode"),
         Example("sick", _run({"random": True}, {"random": True}), "a dropout that no mode reaches"),
         Example("sick", _run({"random": True}, {"random": True}, {"random": True, "repeated": 0.75}), "the same, tested again at the end"),
+        Example("sick", _run(*[{**_TRAIN, "correct": None, "hashes": ["a", "b"]}] * 3), "scored outside torch, on the same rows each time"),
         Example("healthy", _run({}, {}, {}), "evaluation mode in every pass"),
         Example("healthy", _run({"sensitive": 0, "sensitive_in_train": 0}), "no layer that a mode changes"),
         Example("look-alike", _run({}, {}, {**_TRAIN, "repeated": 0.95}), "Monte Carlo dropout after training"),

@@ -35,6 +35,7 @@ from typing import Any
 import numpy as np
 
 from lossdoctor.core.diagnosis import Evidence
+from lossdoctor.core.errors import SignalMissing
 from lossdoctor.core.fault import Detection, Example, Fault, Plant, Treatment
 from lossdoctor.core.run import Location, Row, Series, Training
 
@@ -50,13 +51,26 @@ CERTAIN = 1.0
 
 def detect(training: Training) -> Detection | None:
     """Look for a loss call whose input is of the wrong kind at all sampled steps."""
-    for calls in _by_place(training.table("loss_call")):
+    if not training.has("loss_call") and not training.has("backward_graph"):
+        raise SignalMissing("loss_call")
+    for calls in _by_place(training.rows.get("loss_call", [])):
         check = _CHECKS.get(calls[0].get("kind"))
         if check is not None and len(calls) >= ENOUGH_CALLS:
             note = check(calls)
             if note:
                 return _detection(training, calls, note)
-    return None
+    return _in_graph(training)
+
+
+def _in_graph(training: Training) -> Detection | None:
+    """Look for softmax or sigmoid right before what wants logits, in the graph of a loss that was written by hand."""
+    rows = training.rows.get("backward_graph", [])
+    found = [row["probability_op"] for row in rows if row.get("probability_op")]
+    if len(rows) < ENOUGH_CALLS or len(found) < len(rows):
+        return None
+    seen = f"{found[-1].get('op')} into {found[-1].get('into')}"
+    evidence = Evidence("backward_graph", (rows[0].step, rows[-1].step), seen, "logits", f"in the graphs of all {len(rows)} sampled steps")
+    return Detection(CERTAIN, (evidence,), where=training.where("loss"))
 
 
 def _by_place(calls: Sequence[Row]) -> list[list[Row]]:
@@ -150,6 +164,7 @@ def _run(calls: int = 4, **fields: Any) -> Training:
 
 
 _UNIT: dict[str, Any] = {"rows_sum_to_one": 1.0, "input_min": 0.0, "input_max": 0.98}
+_BY_HAND = [Row(i, {"probability_op": {"op": "SoftmaxBackward0", "into": "LogSoftmaxBackward0"}}) for i in range(4)]
 _BINARY: dict[str, Any] = {"kind": "binary_cross_entropy_with_logits", "classes": None}
 _LOGS: dict[str, Any] = {"input_min": -9.0, "input_max": -0.001, "input_op": "LogSoftmaxBackward0"}
 
@@ -158,7 +173,7 @@ FAULT = Fault(
     slug="softmax-before-cross-entropy",
     title="Probabilities are fed to a loss that wants logits",
     detect=detect,
-    needs=("loss_call",),
+    needs=(),
     fix="Pass logits to the loss; take softmax or sigmoid only where probabilities are read.",
     explains=("lr-too-low", "underfitting", "vanishing-gradients", "model-too-small", "saturated-units", "loss-flat"),
     examples=(
@@ -167,6 +182,7 @@ FAULT = Fault(
         Example("sick", _run(input_op="SigmoidBackward0", input_min=0.01, input_max=0.9, **_BINARY), "sigmoid before the loss with logits"),
         Example("sick", _run(kind="nll_loss", input_op="SoftmaxBackward0", **_UNIT), "softmax instead of log_softmax before nll_loss"),
         Example("sick", _run(kind="nll_loss"), "logits into nll_loss"),
+        Example("sick", Training(rows={"backward_graph": _BY_HAND}), "softmax before a log_softmax in a loss by hand"),
         Example("healthy", _run(), "logits into cross_entropy"),
         Example("healthy", _run(kind="nll_loss", **_LOGS), "log_softmax into nll_loss"),
         Example("look-alike", _run(**_LOGS), "log_softmax into cross_entropy: harmless"),
