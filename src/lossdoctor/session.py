@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import datetime
 import importlib
+import os
+import shutil
 import signal
 from contextlib import suppress
 from dataclasses import dataclass
@@ -105,9 +107,22 @@ def _run(job: Job, ending: Ending, folder: Path | None) -> Run:
     run = Run(facts=_facts(job, ending)) if folder is None else load_run(folder)
     if ending.note:
         run.notes.append(ending.note)
-    if folder is None and ending.status < 0:
-        run.notes.append(f"{_signal(ending)} ended the script before anything was recorded, or within half a second of its first step")
+    if folder is None:
+        run.notes += _why_no_record(job, ending)
     return run
+
+
+def _why_no_record(job: Job, ending: Ending) -> list[str]:
+    """Say what may have kept a script that trains from leaving a record."""
+    notes = []
+    if ending.status < 0:
+        notes.append(f"{_signal(ending)} ended the script before anything was recorded, or within half a second of its first step")
+    parent = next(folder for folder in (job.out, *job.out.parents) if folder.exists())
+    if not parent.is_dir() or not os.access(parent, os.W_OK):
+        notes.append(f"nothing can be recorded in {job.out}: it cannot be written to; --out names another folder")
+    elif shutil.disk_usage(parent).free < 1 << 20:
+        notes.append(f"nothing can be recorded in {job.out}: the disk is full")
+    return notes
 
 
 def _signal(ending: Ending) -> str:

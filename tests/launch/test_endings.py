@@ -153,6 +153,14 @@ def test_a_script_that_is_killed_at_once_is_not_said_to_have_trained_nothing(she
     assert report["verdict"]["slug"] == "undetermined"
 
 
+def test_a_folder_that_cannot_be_made_is_told_and_keeps_no_script_from_running(shell: Shell) -> None:
+    shell.write("file", "")
+    told, report = train(shell, "pass", "--out", "file/runs", script="print('ran')")
+    assert (told.status, told.out) == (0, "ran\n")
+    assert "--out names another folder" in told.err
+    assert any("file/runs" in note for note in report["notes"])
+
+
 @pytest.mark.slow
 def test_a_training_that_changes_its_folder_is_recorded_where_it_began(shell: Shell) -> None:
     (shell.folder / "elsewhere").mkdir()

@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import runpy
 import sys
 from importlib.machinery import SourceFileLoader, SourcelessFileLoader
 from typing import TYPE_CHECKING, Any
@@ -34,6 +33,7 @@ def main() -> None:
     rest = sys.argv[2:]
     interpreter = sys.orig_argv[: len(sys.orig_argv) - len(rest) - 2]
     sys.orig_argv = [*interpreter, *(["-m"] if job["module"] else []), *rest]
+    job["process"] = os.getpid()
     _arm(job, rest)
     try:
         if job["module"]:
@@ -68,6 +68,8 @@ def _run_path(rest: list[str]) -> None:
     sys.argv = list(rest)
     if os.path.isdir(path) or not _is_file_of_code(path):
         sys.path.insert(0, path)
+        import runpy
+
         runpy._run_module_as_main("__main__", alter_argv=False)  # type: ignore[attr-defined]
         return
     if not getattr(sys.flags, "safe_path", False):
@@ -84,6 +86,8 @@ def _run_module(rest: list[str]) -> None:
     if not getattr(sys.flags, "safe_path", False):
         sys.path.insert(0, os.getcwd())
     sys.argv = ["-m", *rest[1:]]
+    import runpy
+
     runpy._run_module_as_main(rest[0])  # type: ignore[attr-defined]
 
 
@@ -130,6 +134,8 @@ def _print_as_python() -> None:
 
 def _tell_ending(job: dict[str, Any], error: BaseException | None) -> None:
     """Leave a word for the supervisor how the script ended; the exit status alone does not tell an error from an exit."""
+    if os.getpid() != job["process"]:
+        return  # a forked child that came to the end of the script too
     how = "returned" if error is None else "exit" if isinstance(error, SystemExit) else "exception"
     name = type(error).__name__ if how == "exception" else None
     with contextlib.suppress(OSError), open(job["ending"], "w") as stream:
