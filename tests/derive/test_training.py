@@ -15,7 +15,7 @@ from lossdoctor.core.errors import SignalMissing
 from lossdoctor.core.run import Row, Series, Training
 from lossdoctor.derive.distinct import distinct_rows, share_seen
 from lossdoctor.derive.unseen import field_series, seen_passes, unseen_passes
-from lossdoctor.derive.update import displacement, update_sizes, update_spread
+from lossdoctor.derive.update import displacements, update_sizes, update_spread
 from lossdoctor.derive.wait import wait_share
 
 SHAPES = [[4, 3], [4], [2, 4], [2, 2, 3]]
@@ -51,15 +51,23 @@ def test_update_sizes_are_medians_over_weights_that_have_a_gradient(seed: int) -
     spread = update_spread(training)
     assert spread is not None
     assert (spread.smallest, spread.largest) == pytest.approx((min(medians), max(medians)))
-    last = training.signals["displacements"].values[-1]
-    assert displacement(training) == pytest.approx(statistics.median([last[0], last[2], last[3]]))
+    moved = training.signals["displacements"].values
+    assert displacements(training).values.tolist() == pytest.approx([statistics.median([row[0], row[2], row[3]]) for row in moved])
 
 
 def test_frozen_weights_take_no_part() -> None:
     training = wide(0)
     training.facts["parameters"][0]["requires_grad"] = False
     training.facts["parameters"][2]["requires_grad"] = False
-    assert displacement(training) == training.signals["displacements"].values[-1, 3]
+    assert displacements(training).last == training.signals["displacements"].values[-1, 3]
+
+
+def test_weights_that_start_at_zero_take_no_part() -> None:
+    training = wide(0)
+    training.signals["update_ratios"].values[0, 2] = 1e10
+    training.signals["displacements"].values[:, 2] = 1e12
+    assert displacements(training).values.max() < 1.0
+    assert update_sizes(training).values.max() < 1e6
 
 
 def test_update_sizes_without_any_gradient_are_empty() -> None:
@@ -135,10 +143,24 @@ def test_passes_are_sorted_by_whether_their_rows_were_trained_on() -> None:
         Row(10, {"rows": 400, "seen": 0.0, "loss": 1.0}),
         Row(10, {"rows": 1400, "seen": 1.0, "loss": 0.9}),
         Row(20, {"rows": 400, "seen": None, "loss": 0.8}),
-        Row(20, {"rows": 1400, "seen": 0.9, "loss": None}),
+        Row(20, {"rows": 1400, "seen": None, "loss": 0.4}),
         Row(30, {"rows": 7, "seen": 0.0, "loss": 9.0}),
     ]
     training = Training(rows={"validation": rows})
     unseen = field_series(unseen_passes(training), "loss")
     assert (unseen.steps.tolist(), unseen.values.tolist()) == ([10, 20], [1.0, 0.8])
-    assert field_series(seen_passes(training), "loss").values.tolist() == [0.9]
+    assert field_series(seen_passes(training), "loss").values.tolist() == [0.9, 0.4]
+
+
+def test_a_pass_over_training_data_is_recognised_though_few_rows_were_hashed() -> None:
+    hashed = [Row(step, {"hashes": [f"{step}-{i}" for i in range(50)]}) for step in range(2)]
+    rows = [Row(10, {"rows": 400, "seen": 0.0}), Row(10, {"rows": 1000, "seen": 0.09})]
+    training = Training(rows={"validation": rows, "row_hashes": hashed}, facts={"loader": {"rows": 1000}})
+    assert [row["rows"] for row in unseen_passes(training)] == [400]
+    assert [row["rows"] for row in seen_passes(training)] == [1000]
+
+
+def test_without_hashes_all_passes_count_as_unseen() -> None:
+    training = Training(rows={"validation": [Row(10, {"loss": 1.0}), Row(20, {"loss": 0.5})]})
+    assert len(unseen_passes(training)) == 2
+    assert seen_passes(training) == []
