@@ -8,9 +8,14 @@ from typing import TYPE_CHECKING
 import click
 
 from lossdoctor.cli import _options, _report
+from lossdoctor.core.errors import LossdoctorError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
+
+    from lossdoctor.core.diagnosis import Diagnosis
+    from lossdoctor.core.run import Run
+    from lossdoctor.readers.compare import Compared
 
 
 @click.command()
@@ -25,14 +30,51 @@ def command(
     PATH is a file, a folder, or - for standard input. Of a folder with several runs, or of several paths, one line each is
     printed, the worst first.
     """
-    from lossdoctor.readers.judge import judge
-    from lossdoctor.readers.parts.load import load
+    from lossdoctor.readers.compare import compare, report
     from lossdoctor.readers.parts.roles import parse_map
-    from lossdoctor.readers.parts.source import Source
 
     file = _report.json_file(json)
-    roles = parse_map(mapped)
-    diagnosis = judge(load(Source(paths[0]), roles), select=select, ignore=ignore)
-    _report.deliver(diagnosis, file, quiet)
-    if _report.fails(diagnosis, fail_on):
+    runs = _runs(paths, parse_map(mapped))
+    compared = compare(runs, select=select, ignore=ignore)
+    diagnosis = report(compared)
+    if file is not None:
+        _report.write_json(diagnosis, file)
+    if not quiet and str(file) != "-":
+        _print(diagnosis, compared)
+    if any(_report.fails(each.diagnosis, fail_on) for each in compared):
         sys.exit(1)
+
+
+def _runs(paths: Sequence[str], mapped: Mapping[str, str]) -> list[tuple[str, Run]]:
+    """Read every path; a folder that is no run itself is searched."""
+    from lossdoctor.readers import load
+    from lossdoctor.readers.folders import find
+    from lossdoctor.readers.parts.source import Source
+
+    found: list[tuple[str, Run]] = []
+    for path in paths:
+        source = Source(path)
+        if source.is_folder:
+            inside = find(source.path)
+            if not inside:
+                raise LossdoctorError(f"no training log was found in the folder {path!r}", status=2)
+            found += [(f"{path.rstrip('/')}/{name}" if len(paths) > 1 else name, run) for name, run in inside]
+        else:
+            found.append((path, load(path, {role: column for column, role in mapped.items()})))
+    return found
+
+
+def _print(diagnosis: Diagnosis, compared: Sequence[Compared]) -> None:
+    if len(compared) == 1:
+        _report.print_report(diagnosis)
+        return
+    table = _report.table("run", "verdict", ("steps", "right"), ("last loss", "right"), ("best validation", "right"))
+    for each in compared:
+        figures = ("" if value is None else f"{value:.4g}" for value in (each.loss, each.validation))
+        table.add_row(each.name, each.diagnosis.verdict, f"{each.steps:,}", *figures)
+    _report.print_table(table)
+    for name, values in list(diagnosis.run["differences"].items())[:12]:
+        click.echo(f"they differ in {name}: {', '.join('-' if value is None else str(value) for value in values[:8])}")
+    if diagnosis.run["best"]:
+        click.echo(f"learns best: {diagnosis.run['best']}")
+    click.echo(f"lossdoctor read {compared[0].name} tells more of the worst")

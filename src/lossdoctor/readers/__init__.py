@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from lossdoctor.core.diagnosis import Diagnosis
+from lossdoctor.core.errors import LossdoctorError
 from lossdoctor.core.run import Run
 
 
@@ -42,7 +43,7 @@ def read(log: Any, *, columns: Mapping[str, str] | None = None, select: Sequence
     """Diagnose a log, or a table of figures.
 
     Args:
-        log: path of a file or folder, or a table: a dict of lists (`history.history`), a list of dicts, a data frame.
+        log: path of a file or folder (of a folder with several runs the worst is reported), or a table: a dict of lists (`history.history`), a list of dicts, a data frame.
         columns: role to column, where the names do not say it: `{"loss": "my_cost"}`.
         select: codes, families or slugs to look for; all where empty.
         ignore: codes, families or slugs to leave out.
@@ -54,13 +55,18 @@ def read(log: Any, *, columns: Mapping[str, str] | None = None, select: Sequence
         >>> read({"loss": [2.3, 2.1, float("nan")]}).healthy
         False
     """
-    from lossdoctor.readers.judge import judge
+    from lossdoctor.readers.compare import compare, report
+    from lossdoctor.readers.folders import find
     from lossdoctor.readers.parts import load as parts
     from lossdoctor.readers.parts.roles import parse_map
 
-    if isinstance(log, str | Path):
-        run = load(log, columns)
+    if isinstance(log, str | Path) and Path(log).is_dir():
+        runs = find(Path(log))
+        if not runs:
+            raise LossdoctorError(f"no training log was found in the folder {str(log)!r}", status=2)
+    elif isinstance(log, str | Path):
+        runs = [(str(log), load(log, columns))]
     else:
         mapped = parse_map(tuple(f"{role}={column}" for role, column in (columns or {}).items()))
-        run = parts.run_of([parts.table_of(log)], "table", mapped)
-    return judge(run, select=select, ignore=ignore)
+        runs = [("table", parts.run_of([parts.table_of(log)], "table", mapped))]
+    return report(compare(runs, select=select, ignore=ignore))

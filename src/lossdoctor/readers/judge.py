@@ -6,10 +6,27 @@ import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+
 from lossdoctor.core.diagnosis import HEALTHY, UNDETERMINED, Diagnosis, Finding
-from lossdoctor.core.run import Run, Training
+from lossdoctor.core.run import Run, Series, Training
+from lossdoctor.derive.curves import objective
+from lossdoctor.readers import figures
 
 _SEVERITY = {"error": 3, "warning": 2, "advice": 1}
+# Advice that may be the verdict of a log, the most telling first.
+TELLING = (
+    "run-too-short",
+    "memorisation-staircase",
+    "plateau-then-drop",
+    "loss-spike",
+    "val-better-than-train",
+    "runs-concatenated",
+    "loss-noisy",
+    "too-few-epochs",
+)
+# What `check` settles before a long run; the rest needs a watched run.
+CHECKED = frozenset({"underfitting", "loss-flat", "val-better-than-train"})
 # Every finding of this many runs is looked at; of more, the longest are.
 MOST_JUDGED = 100
 
@@ -33,6 +50,8 @@ def judge(run: Run, *, select: Sequence[str] = (), ignore: Sequence[str] = ()) -
     diagnosis.trainings = [_summary(training, found) for training, found in single]
     diagnosis.vitals["trainings"] = len(run.trainings)
     _keep_training_numbers(diagnosis, worst[0])
+    _how_sure(diagnosis)
+    diagnosis.notes += figures.notes(worst[0])
     if len(run.trainings) > 1:
         diagnosis.notes.append(_said(run, worst[0], single))
     return diagnosis
@@ -41,20 +60,27 @@ def judge(run: Run, *, select: Sequence[str] = (), ignore: Sequence[str] = ()) -
 def _one(run: Run, training: Training, diagnose: Any, select: Sequence[str], ignore: Sequence[str]) -> tuple[Training, Diagnosis]:
     alone = dataclasses.replace(training, index=0, run_facts=run.facts)
     found: Diagnosis = diagnose(Run(dict(run.facts), [alone], list(run.notes)), select=select, ignore=ignore, mode="read")
-    found.verdict = verdict(found)
+    found.verdict = verdict(found, training)
     return training, found
 
 
-def verdict(diagnosis: Diagnosis) -> str:
-    """Return the verdict of a log: where nothing is worse, what a curve alone shows (CUR) may be it, or an advice."""
+def verdict(diagnosis: Diagnosis, training: Training) -> str:
+    """Return the verdict of a log: where nothing is worse, what the curve alone shows may be it.
+
+    Args:
+        diagnosis: of one run of the log.
+        training: that run; losses that are not expected to fall, and runs that go on from trained weights, did not fail by
+            staying level.
+    """
     if diagnosis.verdict not in (HEALTHY, UNDETERMINED):
         return diagnosis.verdict
-    told = [finding for finding in diagnosis.present if finding.explained_by is None]
-    if diagnosis.verdict == UNDETERMINED and not any(finding.slug == "run-too-short" for finding in told):
-        return UNDETERMINED
-    curve = [finding for finding in told if finding.family == "CUR" or finding.slug in ("loss-spike", "too-few-epochs")]
-    curve.sort(key=lambda finding: (finding.slug != "run-too-short", finding.slug == "runs-concatenated", -finding.probability))
-    return curve[0].slug if curve else diagnosis.verdict
+    told = {finding.slug for finding in diagnosis.present if finding.explained_by is None}
+    first = next((slug for slug in TELLING if slug in told), None)
+    if diagnosis.verdict == HEALTHY or first == TELLING[0]:
+        return first or HEALTHY
+    ended = training.signals.get("loss", Series.of([]))
+    level = objective(training) != "plain" or training.facts.get("log_continues") or "loss" not in training.signals
+    return (first or HEALTHY) if level and (not len(ended) or np.isfinite(ended.last)) else UNDETERMINED
 
 
 def badness(diagnosis: Diagnosis) -> tuple[int, float]:
@@ -69,6 +95,20 @@ def _summary(training: Training, diagnosis: Diagnosis) -> dict[str, Any]:
     held = diagnosis.trainings[0] if diagnosis.trainings else {}
     facts = {name: training.facts[name] for name in ("name", "log_part", "log_resumes") if name in training.facts}
     return {**held, "index": training.index, "verdict": diagnosis.verdict, **facts}
+
+
+def _how_sure(diagnosis: Diagnosis) -> None:
+    """Say of a verdict that rests on a curve what else it may be, and which command would decide."""
+    from lossdoctor.core.fault import faults
+
+    fault = faults().get(diagnosis.verdict)
+    finding = diagnosis.finding(diagnosis.verdict)
+    if fault is None or finding is None:
+        return
+    doubt = " ".join(fault.section("When this is wrong").split())
+    diagnosis.notes.append(f"a curve alone gives {finding.probability:.0%} for {fault.slug}. {doubt}")
+    if not diagnosis.next_step:
+        diagnosis.next_step = "lossdoctor check train.py" if fault.slug in CHECKED else "lossdoctor run train.py"
 
 
 def _keep_training_numbers(diagnosis: Diagnosis, training: Training) -> None:

@@ -36,6 +36,8 @@ def read(source: Source) -> list[Table]:
     """Read the file, and what its hparams.yaml says of the number of classes or words."""
     tables = _PLAIN.read(source)
     held = settings(source)
+    for table in tables:
+        table.facts.setdefault("settings", held)
     for name in ("vocab_size", "num_classes", "n_classes", "num_labels", "n_vocab"):
         if held.get(name, 0) >= 2:
             for table in tables:

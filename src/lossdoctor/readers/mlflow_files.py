@@ -20,21 +20,19 @@ MOST_METRICS = 4000
 def knows(source: Source) -> float:
     """Be sure of a folder with metric files, and of one such file."""
     if source.is_folder:
-        return 0.95 if metrics_folders(source.path) else 0.0
+        return 0.95 if metrics_folder(source.path) else 0.0
     lines = source.head[:4096].splitlines()[:20]
     return 0.9 if lines and all(_LINE.match(line) for line in lines[:-1] or lines) else 0.0
 
 
-def metrics_folders(folder: Path) -> list[Path]:
-    """Return the metric folders of a run, of an experiment, or of a store."""
-    candidates = [folder / "metrics", *sorted(folder.glob("*/metrics")), *sorted(folder.glob("*/*/metrics"))]
-    found = [place for place in candidates if place.is_dir() and _holds(place)][:500]
-    found = [place for place in found if not any(other in place.parents for other in found)]
-    return found or ([folder] if _holds(folder) else [])
+def metrics_folder(folder: Path) -> Path | None:
+    """Return the metric folder of a run: the one in it, or itself where it holds metric files and nothing else."""
+    return next((place for place in (folder / "metrics", folder) if place.is_dir() and _holds(place)), None)
 
 
 def _holds(folder: Path) -> bool:
-    return any(_is_metric(path) for path in _files(folder)[:3])
+    files = _files(folder)[:8]
+    return bool(files) and all(_is_metric(path) for path in files)
 
 
 def _files(folder: Path) -> list[Path]:
@@ -53,11 +51,11 @@ def read(source: Source) -> list[Table]:
     """Read each run; values of one step make one row."""
     if not source.is_folder:
         return [_table({source.path.name: _values(source)}, "")]
-    tables = []
-    for folder in metrics_folders(source.path):
-        held = {path.relative_to(folder).as_posix(): _values(Source(path)) for path in _files(folder) if _is_metric(path)}
-        tables.append(_table(held, folder.parent.name if folder != source.path else ""))
-    return tables
+    folder = metrics_folder(source.path)
+    if folder is None:
+        return []
+    held = {path.relative_to(folder).as_posix(): _values(Source(path)) for path in _files(folder) if _is_metric(path)}
+    return [_table(held, source.path.name)]
 
 
 def _values(source: Source) -> list[tuple[float, float, float]]:

@@ -40,9 +40,10 @@ def knows(source: Source) -> float:
     return 1.0 if is_events(source.head[:64]) else 0.0
 
 
-def event_files(folder: Path) -> list[Path]:
-    """Return the event files of one run: in its folder, or in folders below that are named for a split."""
-    places = [folder, *(path for path in sorted(folder.iterdir()) if path.is_dir() and path.name.lower() in SPLITS)]
+def event_files(folder: Path, beside: bool = True) -> list[Path]:
+    """Return the event files of one run: in its folder and, where `beside` says so, in folders below that are named for a split."""
+    below = [path for path in sorted(folder.iterdir()) if path.is_dir() and path.name.lower() in SPLITS]
+    places = [folder, *below] if beside else [folder]
     found = [path for place in places for path in sorted(place.iterdir()) if path.is_file() and _begins(path)]
     return found[:1000]
 

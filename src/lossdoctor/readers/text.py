@@ -12,7 +12,9 @@ from lossdoctor.readers.parts.table import Table
 
 _SPLIT = r"train(?:ing)?|val(?:id(?:at(?:ion|ing))?)?|eval(?:uat(?:ion|ing|e))?|test(?:ing)?"
 # Headings: `Training epoch: 3`, `Epoch 3/20 (validation)`, `Validation results:`.
-_EPOCH = re.compile(rf"(?:\b(?P<before>{_SPLIT})\b.{{0,20}})?\bepoch\W{{0,3}}(?P<epoch>\d+)(?:.{{0,12}}\b(?P<after>{_SPLIT})\b)?", re.IGNORECASE)
+_EPOCH = re.compile(
+    rf"(?:\b(?P<before>{_SPLIT})\b.{{0,20}})?\bepoch\W{{0,3}}(?P<epoch>\d+)(?:.{{0,12}}\b(?P<after>{_SPLIT})\b)?", re.IGNORECASE
+)
 _HEADING = re.compile(rf"(?:^|\W)(?P<split>{_SPLIT})\W*(?:set|results?|stats?|metrics|phase|\.\.\.)?\W*$", re.IGNORECASE)
 # Settings, not the epoch that it is: `num_epoch`, `epochs`, `max epochs`.
 _PLANNED = re.compile(r"\b(?:num|max|total|n|nb)[ _]?(?:train[ _])?epochs?$|\bepochs$", re.IGNORECASE)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import zlib
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 from lossdoctor.readers.parts.numbers import number
@@ -18,11 +19,14 @@ from lossdoctor.readers.parts.source import Source
 from lossdoctor.readers.parts.table import Builder, Table
 
 FORMAT = "W&B run"
+_MARK = b":W&B"
 _BLOCK = 32768
 _HEADER = 7
 _FULL, _FIRST, _MIDDLE, _LAST = 1, 2, 3, 4
-# Numbers of wandb_internal.proto: Record.history, HistoryRecord.item, HistoryItem.key, .nested_key, .value_json, .step
-_HISTORY, _CONFIG, _RUN = 2, 5, 17
+# Numbers of wandb_internal.proto: Record.history and .run; RunRecord.config and .display_name; HistoryRecord.item and .step;
+# HistoryItem.key, .nested_key and .value_json
+_HISTORY, _RUN = 2, 17
+_CONFIG, _NAME = 4, 8
 _ITEM, _STEP = 1, 2
 _KEY, _NESTED, _JSON = 1, 2, 16
 LARGEST_RECORD = 64 << 20
@@ -31,18 +35,20 @@ LARGEST_RECORD = 64 << 20
 def knows(source: Source) -> float:
     """Be certain of the file's mark; of a folder that holds one such file."""
     if source.is_folder:
-        return 1.0 if _inside(source) else 0.0
-    return 1.0 if source.head.startswith(b":W&B") else 0.0
+        return 1.0 if wandb_file(source.path) else 0.0
+    return 1.0 if source.head.startswith(_MARK) else 0.0
 
 
-def _inside(source: Source) -> list[Source]:
-    return [Source(path) for path in sorted(source.path.iterdir()) if path.is_file() and path.suffix == ".wandb"]
+def wandb_file(folder: Path) -> Path | None:
+    """Return the file of a run's folder; None where there is none, or several, or other files beside it."""
+    files = [path for path in sorted(folder.iterdir()) if path.is_file()]
+    return files[0] if len(files) == 1 and Source(files[0]).head.startswith(_MARK) else None
 
 
 def read(source: Source) -> list[Table]:
     """Read the history; each row has the step that W&B counted."""
-    found = _inside(source) if source.is_folder else [source]
-    return [_table(one) for one in found if one.head.startswith(b":W&B")]
+    path = wandb_file(source.path) if source.is_folder else None
+    return [_table(Source(path) if path else source)]
 
 
 def _table(source: Source) -> Table:
@@ -108,8 +114,17 @@ def _take(record: bytes, builder: Builder) -> None:
             continue
         if field == _HISTORY:
             _history(record, start, end, builder)
-        elif field == _CONFIG:
-            builder.fact("settings", _items(record, start, end))
+        elif field == _RUN:
+            _run(record, start, end, builder)
+
+
+def _run(record: bytes, start: int, end: int, builder: Builder) -> None:
+    """Take the settings and the name of the run."""
+    for field, kind, low, high in fields(record, start, end):
+        if field == _CONFIG and kind == BYTES:
+            builder.fact("settings", _items(record, low, high))
+        elif field == _NAME and kind == BYTES:
+            builder.fact("name", record[low:high].decode("utf-8", errors="replace"))
 
 
 def _history(record: bytes, start: int, end: int, builder: Builder) -> None:

@@ -37,12 +37,15 @@ from lossdoctor.core.run import Row, Series, Training
 from lossdoctor.derive.curves import objective
 from lossdoctor.derive.noise import noise_floor
 from lossdoctor.derive.smooth import tail
+from lossdoctor.derive.trend import trend
 from lossdoctor.derive.unseen import field_series
 
 LEAST_VALUES = 8
 # Share of the loss between first and last tenth. Starting values: a language model stuck at word frequencies lost 1.4 % in 11,000
 # steps, ten classes at chance 0.6 to 2.9 %, a slow but sound fine-tuning 6 % and more.
 MOVED, MOVED_AT_CHANCE = 0.015, 0.035
+# Of many values that scatter widely, a fall of this size may be noise; then their trend decides.
+MANY, MOVED_WITHIN_NOISE = 50, 0.05
 # And the first values must not stand far above the rest: a steep start is learning.
 STEEP = 0.1
 NEAR_CHANCE = 0.03  # of ln k
@@ -60,12 +63,18 @@ def detect(training: Training) -> Detection | None:
         return None
     moved = (early - level) / early
     classes = _classes(training, level)
-    if abs(moved) > (MOVED_AT_CHANCE if classes else MOVED) or _learns(training, classes):
+    still = abs(moved) <= (MOVED_AT_CHANCE if classes else MOVED)
+    if not (still or _no_trend(loss, moved)) or _learns(training, classes):
         return None
     span = (int(loss.steps[0]), int(loss.steps[-1]))
     note = f"near ln {classes} = {log(classes):.4g}: a guess between {classes} classes" if classes else _noise_note(loss)
     seen = Evidence("loss", span, f"{early:.4g} to {level:.4g} ({-moved:+.1%})", f"a fall of more than {MOVED:.1%}", note)
-    return Detection(0.95 if classes else 0.85, (seen, *_score(training)))
+    return Detection(0.95 if classes else 0.85 if still else 0.8, (seen, *_score(training)))
+
+
+def _no_trend(loss: Series, moved: float) -> bool:
+    """Tell whether a small fall lies within the noise: no trend over many values."""
+    return len(loss) >= MANY and abs(moved) < MOVED_WITHIN_NOISE and not trend(loss).falls
 
 
 def _noise_note(loss: Series) -> str:
@@ -125,6 +134,7 @@ FAULT = Fault(
         Example("sick", _run(_CHANCE, 0.1), "ten classes at chance"),
         Example("sick", _run(_STUCK), "a language model at word frequencies"),
         Example("sick", _run([0.694, 0.693] * 6, 0.5), "two classes at chance"),
+        Example("sick", _run([2.2, 2.0, 2.3, 2.1, 1.98, 2.25, 2.1, 2.15] * 8), "noise without a trend"),
         Example("healthy", _run([2.3, 1.9, 1.5, 1.2, 1.0, 0.8, 0.7, 0.6, 0.55, 0.5]), "a loss that falls"),
         Example("healthy", _run([1.75, 1.68, 1.63, 1.58, 1.55, 1.52, 1.50, 1.48, 1.47, 1.46]), "a slow fine-tuning"),
         Example("look-alike", _run([0.31, 0.30, 0.31, 0.30, 0.31, 0.30, 0.31, 0.30, 0.31], 0.92), "good weights, trained on"),

@@ -49,7 +49,9 @@ def detect(training: Training) -> Detection | None:
     if ratio < NOISY or (near_zero and kind == "plain"):
         return None
     span = (int(loss.steps[0]), int(loss.steps[-1]))
-    note = "the loss of a policy says little; judge by the reward" if kind == "reinforced" else "read means over many values, not the last one"
+    note = (
+        "the loss of a policy says little; judge by the reward" if kind == "reinforced" else "read means over many values, not the last one"
+    )
     seen = Evidence("loss", span, f"{ratio:.0%} of the level from value to value", f"below {NOISY:.0%}", note)
     return Detection(min(0.95, 0.8 + 0.5 * (ratio - NOISY)), (seen,))
 

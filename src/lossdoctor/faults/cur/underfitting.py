@@ -72,7 +72,9 @@ def _by_accuracy(training: Training, found: Shape, still: float, own: float, hel
     if own > LOW or own - held_out > SMALL_GAP:
         return None
     step = training.rows["validation"][-1].step
-    seen = Evidence("validation", (0, step), f"{held_out:.1%} correct, training {own:.1%}", "training clearly above", "both low, side by side")
+    seen = Evidence(
+        "validation", (0, step), f"{held_out:.1%} correct, training {own:.1%}", "training clearly above", "both low, side by side"
+    )
     return Detection(0.82, (_evidence(found, still), seen))
 
 

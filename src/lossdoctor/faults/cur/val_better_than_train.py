@@ -55,7 +55,9 @@ def detect(training: Training) -> Detection | None:
     if not OTHER_SCALE < middle < BELOW or float((later < EACH).mean()) < MOST:
         return None
     span = (int(passes.steps[len(passes) // 2]), int(passes.steps[-1]))
-    seen = Evidence("validation", span, f"{middle:.2f} of the training loss", "about 1 or more", f"in {len(later)} passes of the later half")
+    seen = Evidence(
+        "validation", span, f"{middle:.2f} of the training loss", "about 1 or more", f"in {len(later)} passes of the later half"
+    )
     return Detection(min(0.95, 0.8 + (BELOW - middle)), (seen,))
 
 

@@ -49,7 +49,9 @@ def detect(training: Training) -> Detection | None:
     if most <= LEAST_SCALE or not (collapsed and (fell or end <= LEAST_SCALE)):
         return None
     span = (int(scale.steps[0]), int(scale.steps[-1]))
-    seen = Evidence("loss_scale", span, f"{most:.4g} to {end:.4g}", "steady after the first steps", f"{begin:.4g} after a quarter of the run")
+    seen = Evidence(
+        "loss_scale", span, f"{most:.4g} to {end:.4g}", "steady after the first steps", f"{begin:.4g} after a quarter of the run"
+    )
     return Detection(0.95 if end <= LEAST_SCALE else 0.85, (seen, *_skipped(training)))
 
 

@@ -61,7 +61,9 @@ def detect(training: Training) -> Detection | None:
         return None
     costs = [_way_back(loss, spike) for spike in spikes]
     dear = sum(costs) >= max(FEWEST, COST * len(loss))
-    evidence = tuple(_evidence(training, spike, cost) for spike, cost in sorted(zip(spikes, costs, strict=True), key=lambda pair: -pair[0].peak)[:3])
+    evidence = tuple(
+        _evidence(training, spike, cost) for spike, cost in sorted(zip(spikes, costs, strict=True), key=lambda pair: -pair[0].peak)[:3]
+    )
     return Detection(0.9, evidence, severity=None if dear else "advice")
 
 

@@ -66,7 +66,9 @@ def _stairs(training: Training, loss: Series, number: Floats) -> Detection | Non
             slopes.append((np.mean(before[:width]) - np.mean(before[-width:])) / abs(np.mean(before[:width])))
     # the first epoch is learning; from the second on an epoch of a staircase is level
     inner = float(np.median(np.abs(slopes[1:]))) if len(slopes) > 1 else 0.0
-    clear = len(steps) >= LEAST_TURNS and float(np.median(steps)) > max(STEP, OUTSIDE * inner, noise_floor(loss) / abs(float(np.median(loss.values))))
+    clear = len(steps) >= LEAST_TURNS and float(np.median(steps)) > max(
+        STEP, OUTSIDE * inner, noise_floor(loss) / abs(float(np.median(loss.values)))
+    )
     if not clear:
         return None
     seen = f"falls by {np.median(steps):.0%} at the turn of an epoch, by {inner:.0%} within one"
@@ -87,7 +89,14 @@ def _nothing_left(training: Training, loss: Series, epochs: float) -> Detection 
     if found is None or training.rows.get("validation") or epochs < LEAST_EPOCHS or not 0 <= found.level < NOTHING * found.start:
         return None
     seen = f"{found.start:.4g} to {found.level:.2g} in {epochs:.0f} epochs"
-    return Detection(0.85, (Evidence("loss", (int(loss.steps[0]), int(loss.steps[-1])), seen, "a loss that the held-out data share", "no held-out loss is logged"),))
+    return Detection(
+        0.85,
+        (
+            Evidence(
+                "loss", (int(loss.steps[0]), int(loss.steps[-1])), seen, "a loss that the held-out data share", "no held-out loss is logged"
+            ),
+        ),
+    )
 
 
 def _run(levels: list[float], inside: float = 0.0, held_out: bool = False, rates: bool = False, each: int = 10) -> Training:
@@ -115,7 +124,11 @@ FAULT = Fault(
         Example("healthy", _run([2.0, 1.6, 1.28, 1.02], inside=0.2), "a steady fall"),
         Example("healthy", _run([0.7, 0.69, 0.7, 0.69]), "a level line"),
         Example("look-alike", _run([1.8, 1.2, 0.6, 0.3], rates=True), "the rate falls at the turns"),
-        Example("look-alike", _run([4.0, 2.0, 1.0, 0.4, 0.1, 0.02, 0.003], inside=0.6, held_out=True), "nothing left, with a validation beside it"),
+        Example(
+            "look-alike",
+            _run([4.0, 2.0, 1.0, 0.4, 0.1, 0.02, 0.003], inside=0.6, held_out=True),
+            "nothing left, with a validation beside it",
+        ),
         Example("known miss", _run([1.8, 1.2]), "one turn only"),
     ),
 )

@@ -38,6 +38,8 @@ _BEGIN = re.compile(
     r"|(?:^|[\]>:|\-]\s*)(?:Parameters:|Namespace\(|Arguments:|Hyper-?parameters:)",
     re.IGNORECASE,
 )
+_NAMESPACE = re.compile(r"\bNamespace\(\w+=")
+_ARGUMENT = re.compile(r"(\w+)=('[^']*'|[^,()\[\]]+)(?=[,)])")
 _RESUME = re.compile(
     r"\b(?:resum(?:e|ing|ed)\b.{0,40}(?:from|checkpoint|training)|(?:load(?:ing|ed)|restor(?:ing|ed)) .{0,40}checkpoint)", re.IGNORECASE
 )
@@ -206,6 +208,8 @@ def mark(line: str, state: State, begin: re.Pattern[str] = _BEGIN) -> None:
     """Note a traceback, a beginning or a resumption."""
     if classes := _CLASSES.search(line):
         state.builder.setting("classes", number(classes[1]))
+    if _NAMESPACE.search(line):
+        state.builder.fact("settings", {name: _setting(text) for name, text in _ARGUMENT.findall(line)})
     if _ERROR.match(line):
         state.mark("error", line.strip())
     elif begin.search(line):
@@ -213,6 +217,11 @@ def mark(line: str, state: State, begin: re.Pattern[str] = _BEGIN) -> None:
         state.split = ""
     elif _RESUME.search(line):
         state.mark("resume", line.strip())
+
+
+def _setting(text: str) -> float | str:
+    value = number(text)
+    return text.strip("'") if value is None else value
 
 
 def place(row: dict[str, float], name: str, pair: Pair, state: State) -> None:
