@@ -87,6 +87,7 @@ def test_layers_in_a_plain_list_are_unregistered():
     fields = describe_coverage(model, model.parameters(), reached)
     assert (fields["unregistered"], fields["unregistered_elements"]) == (2, 20)
     assert describe_coverage(model, reached, reached)["unregistered"] == 0
+    assert "unregistered" not in describe_coverage(model, reached)
 
 
 def test_long_lists_of_names_are_cut():
