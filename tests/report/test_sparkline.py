@@ -37,6 +37,13 @@ def test_a_loss_that_runs_away_still_shows_its_climb() -> None:
     assert len(set(line)) == len(BLOCKS)
 
 
+def test_a_loss_that_ran_away_and_came_back_shows_both() -> None:
+    line = sparkline([2.3, 2e5] + [9e4, 2e4, 4e3, 800.0, 160.0, 50.0] + [50.0] * 40, 10)
+    assert line[0] == BLOCKS[7]
+    assert line[-1] == BLOCKS[0]
+    assert len(set(line)) >= 3
+
+
 def test_a_loss_that_converges_is_drawn_as_it_falls() -> None:
     assert sparkline([2.0, 1.1, 0.01, 1e-9, 1e-12]) == BLOCKS[7] + BLOCKS[4] + BLOCKS[0] * 3
 

@@ -31,7 +31,7 @@ def test_a_failing_run_says_what_where_why_and_what_to_do() -> None:
     for part in (
         "fault LOP001 zero-grad-missing, error",
         "where train.py:31",
-        "seen not_reset 1, expected 0, steps 1-599: 100% of 599 steps added to gradients of earlier steps",
+        "seen not_reset 1 (steps 1-599), expected 0: 100% of 599 steps added to gradients of earlier steps",
         "fix Call optimizer.zero_grad() once per step, before backward.",
         "explains OPT001 lr-too-high: Learning rate too high",
         "machine A bigger machine would not help. The loop is wrong on any machine.",

@@ -26,27 +26,27 @@ def sparkline(values: Sequence[float], width: int = 40, *, ascii_only: bool = Fa
         >>> sparkline([1, 2, 3, float("nan")], ascii_only=True)
         '_:#x'
     """
-    heights = scaled(stretches(np.asarray(values, dtype=np.float64), width))
+    heights = scaled(stretches(levels(np.asarray(values, dtype=np.float64)), width))
     marks = ASCII if ascii_only else BLOCKS
     return "".join(marks[min(int(height * len(marks)), len(marks) - 1)] if np.isfinite(height) else "x" for height in heights)
 
 
+def levels(values: Floats) -> Floats:
+    """Return values, shape (n,), or their logarithms where they rose so far above the first that only the peak would show."""
+    finite = values[np.isfinite(values)]
+    ran_away = len(finite) > 0 and finite.min() > 0 and float(finite.max()) > RUNAWAY * float(finite[0])
+    with np.errstate(invalid="ignore"):  # minus infinity among the values
+        return np.log(values) if ran_away else values
+
+
 def scaled(values: Floats) -> Floats:
-    """Map values, shape (n,), to [0, 1], lowest to highest, on a logarithmic scale where they ran away; NaN where not finite."""
+    """Map values, shape (n,), to [0, 1], lowest to highest; NaN where not finite."""
     heights = np.where(np.isfinite(values), values, np.nan)
     if np.isnan(heights).all():
         return heights
-    if ran_away(heights):
-        heights = np.log(heights)
     heights = heights / max(float(np.nanmax(np.abs(heights))), 1e-300)  # so that no difference overflows
     low, high = float(np.nanmin(heights)), float(np.nanmax(heights))
     return np.asarray((heights - low) / (high - low) if high > low else heights - low)
-
-
-def ran_away(values: Floats) -> bool:
-    """Tell whether positive values rose so far above the first that a linear line would show the peak and nothing else."""
-    finite = values[np.isfinite(values)]
-    return len(finite) > 0 and finite.min() > 0 and float(finite.max()) > RUNAWAY * float(finite[0])
 
 
 def stretches(values: Floats, width: int) -> Floats:
@@ -71,7 +71,7 @@ def svg(values: Sequence[float], width: int = 320, height: int = 48) -> str:
         >>> svg([1.0])
         ''
     """
-    heights = scaled(np.asarray(values, dtype=np.float64))
+    heights = scaled(levels(np.asarray(values, dtype=np.float64)))
     if np.isfinite(heights).sum() < 2:
         return ""
     across = np.linspace(1, width - 1, len(heights))

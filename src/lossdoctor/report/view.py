@@ -72,8 +72,8 @@ def with_status(diagnosis: Diagnosis, status: str) -> list[Finding]:
 def judged(diagnosis: Diagnosis) -> str:
     """Say how many faults were looked for, and how many could not be."""
     absent, unknown = len(with_status(diagnosis, "absent")), len(with_status(diagnosis, "unknown"))
-    if not absent and not unknown:
-        return ""
+    if not diagnosis.trainings or not absent + unknown:
+        return ""  # where nothing was trained nothing is judged
     told = f"{absent} {_faults(absent)} ruled out"
     return f"{told}, {unknown} not judged for want of a measurement" if unknown else told
 

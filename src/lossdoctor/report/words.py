@@ -96,12 +96,12 @@ def evidence(item: Evidence) -> str:
 
     Example:
         >>> evidence(Evidence("not_reset", (1, 599), 1.0, 0.0, "no step found its gradients reset"))
-        'not_reset 1, expected 0, steps 1-599: no step found its gradients reset'
+        'not_reset 1 (steps 1-599), expected 0: no step found its gradients reset'
     """
     unit = SIGNALS[item.signal].unit if item.signal in SIGNALS else ""
     first, last = item.steps
     when = f"step {first:,}" if first == last else f"steps {first:,}-{last:,}"
-    seen = f"{clean(item.signal)} {number(item.seen, unit)}, expected {number(item.expected, unit)}, {when}"
+    seen = f"{clean(item.signal)} {number(item.seen, unit)} ({when}), expected {number(item.expected, unit)}"
     return f"{seen}: {clean(item.note)}" if item.note else seen
 
 
