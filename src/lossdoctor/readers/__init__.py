@@ -43,7 +43,8 @@ def read(log: Any, *, columns: Mapping[str, str] | None = None, select: Sequence
     """Diagnose a log, or a table of figures.
 
     Args:
-        log: path of a file or folder (of a folder with several runs the worst is reported), or a table: a dict of lists (`history.history`), a list of dicts, a data frame.
+        log: path of a file or folder (of a folder with several runs the worst is reported), or a table: a dict of lists
+            (`history.history`), a list of dicts, a data frame.
         columns: role to column, where the names do not say it: `{"loss": "my_cost"}`.
         select: codes, families or slugs to look for; all where empty.
         ignore: codes, families or slugs to leave out.

@@ -10,7 +10,7 @@ from lossdoctor.readers.parts.table import Builder, Table
 
 def knows(source: Source) -> float:
     """Be fairly sure where the first lines have equal numbers of fields, the later ones numbers."""
-    if source.is_folder or b"\x00" in source.head[:512] and source.encoding == "utf-8":
+    if not source.is_text:
         return 0.0
     found = layout(sample_table(source.text[:65536]))
     if found is None:

@@ -14,9 +14,7 @@ def adjust(record: dict[str, Any], builder: Builder) -> dict[str, Any]:
     for name, value in record.items():
         if isinstance(value, list) and value:
             row[f"{name}_AP"] = value[0]
-        elif not name.endswith("_unscaled") and not name[-1:].isdigit():
-            row[name] = value
-        elif name.startswith(("test_acc", "train_acc")):
+        elif name.startswith(("test_acc", "train_acc")) or not (name.endswith("_unscaled") or name[-1:].isdigit()):
             row[name] = value
     return row
 

@@ -34,9 +34,9 @@ def parse(line: str, state: State) -> None:
 
 def _row(text: str, prefix: str) -> dict[str, float]:
     found = {pair.name.split()[-1]: pair.value for pair in pairs(text)}
-    machine = {"iter_time": found["iter_time"] for _ in (0,) if "iter_time" in found and prefix != "valid "}
     kept = {name: value for name, value in found.items() if not _DROPPED.search(name)}
-    wait = {"data_time": machine["iter_time"]} if machine else {}  # ESPnet calls the wait for a batch iter_time
+    # ESPnet calls the wait for a batch iter_time
+    wait = {"data_time": found["iter_time"]} if "iter_time" in found and prefix != "valid " else {}
     return {name if name.startswith("optim") else prefix + name: value for name, value in kept.items()} | wait
 
 

@@ -6,7 +6,8 @@ import re
 
 from lossdoctor.readers.parts.lines import LineFormat, State, mark, pairs
 from lossdoctor.readers.parts.numbers import number
-from lossdoctor.readers.parts.records import flat, parse as parse_json
+from lossdoctor.readers.parts.records import flat
+from lossdoctor.readers.parts.records import parse as parse_json
 
 SIGN = re.compile(r"\|\s*(?:INFO \| )?(?:train_inner|train|valid|test)\b.*\||\bepoch \d+\b.*\bnum_updates\b|\bnum_updates\b")
 _SPLIT = re.compile(r"\|\s*(train_inner|train|valid|test)\b")

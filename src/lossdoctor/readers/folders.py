@@ -12,6 +12,7 @@ from lossdoctor.core.errors import LossdoctorError
 from lossdoctor.core.run import Run, Series
 from lossdoctor.readers.mlflow_files import metrics_folder
 from lossdoctor.readers.parts.load import load
+from lossdoctor.readers.parts.names import word_set
 from lossdoctor.readers.parts.reader import choose
 from lossdoctor.readers.parts.source import Source
 from lossdoctor.readers.tensorboard import event_files
@@ -22,9 +23,9 @@ MOST_FILES, DEEPEST = 5000, 8
 SURE, PERHAPS = 0.6, 0.1
 LEAST_VALUES = 3
 # Files that are no logs, by the ending that says so; only to save the time of opening them.
-_OTHERS = frozenset(
-    ".py .pyc .ipynb .yaml .yml .toml .cfg .ini .png .jpg .jpeg .gif .svg .pdf .pt .pth .bin .ckpt .safetensors .npy .npz .h5 .keras .zip .tar .gz "
-    ".so .html .css .js .ts .sh .c .cc .cpp .h .cu .rs .go .java .lock .model .vocab .mp4 .wav .parquet .arrow .onnx".split()
+_OTHERS = word_set(
+    ".py .pyc .ipynb .yaml .yml .toml .cfg .ini .png .jpg .jpeg .gif .svg .pdf .pt .pth .bin .ckpt .safetensors .npy .npz .h5",
+    ".keras .zip .tar .gz .so .html .css .js .ts .sh .c .cc .cpp .h .cu .rs .go .java .lock .model .vocab .mp4 .wav .parquet .arrow .onnx",
 )
 _SKIPPED = frozenset({"__pycache__", "node_modules", "site-packages", "code", "artifacts", "checkpoints"})
 

@@ -6,8 +6,8 @@ import re
 from collections.abc import Iterable
 from typing import Any
 
-from lossdoctor.readers.parts.records import document, flat, flat_objects
 from lossdoctor.readers.parts.reader import Reader
+from lossdoctor.readers.parts.records import document, flat, flat_objects
 from lossdoctor.readers.parts.source import Source
 from lossdoctor.readers.parts.table import Builder, Table
 

@@ -93,8 +93,8 @@ def badness(diagnosis: Diagnosis) -> tuple[int, float]:
 
 def _summary(training: Training, diagnosis: Diagnosis) -> dict[str, Any]:
     held = diagnosis.trainings[0] if diagnosis.trainings else {}
-    facts = {name: training.facts[name] for name in ("name", "log_part", "log_resumes") if name in training.facts}
-    return {**held, "index": training.index, "verdict": diagnosis.verdict, **facts}
+    facts: dict[str, Any] = {name: training.facts[name] for name in ("name", "log_part", "log_resumes") if name in training.facts}
+    return {**held, **facts, "index": training.index, "verdict": diagnosis.verdict}
 
 
 def _how_sure(diagnosis: Diagnosis) -> None:

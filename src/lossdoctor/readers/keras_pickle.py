@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import pickletools
 import struct
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
 
+from lossdoctor.readers.parts.names import word_set
 from lossdoctor.readers.parts.numbers import number
 from lossdoctor.readers.parts.reader import Reader
 from lossdoctor.readers.parts.records import add_lists
@@ -36,7 +37,8 @@ class _Made:
     """Stand for an object that the pickle would make by a call."""
 
     def __init__(self, made_by: Any, arguments: Any) -> None:
-        self.made_by, self.arguments, self.state = made_by, arguments, None
+        self.made_by, self.arguments = made_by, arguments
+        self.state: Any = None
 
 
 _MARK = object()
@@ -122,10 +124,12 @@ def plain(data: bytes) -> Any:
         step = _STEPS.get(name)
         if step is not None:
             step(stack, memo, argument)
-        elif not (name in _CONSTANTS and not stack.append(_CONSTANTS[name])):
-            if name not in _LITERALS:
-                raise _Refused(f"opcode {name}")
+        elif name in _CONSTANTS:
+            stack.append(_CONSTANTS[name])
+        elif name in _LITERALS:
             stack.append(argument)
+        else:
+            raise _Refused(f"opcode {name}")
     raise _Refused("it ends too soon")
 
 
@@ -155,6 +159,10 @@ def _append(target: Any, items: list[Any]) -> None:
     target.extend(items)
 
 
+def _with_items(stack: list[Any], items: list[Any], work: Callable[[Any, list[Any]], None]) -> None:
+    work(stack[-1], items)
+
+
 def _build(stack: list[Any]) -> None:
     state = stack.pop()
     if isinstance(stack[-1], _Made):
@@ -182,9 +190,9 @@ def _dictionary(stack: list[Any]) -> None:
     stack.append(made)
 
 
-_LITERALS = frozenset(
-    "INT LONG LONG1 LONG4 BININT BININT1 BININT2 FLOAT BINFLOAT UNICODE BINUNICODE SHORT_BINUNICODE BINUNICODE8 STRING BINSTRING "
-    "SHORT_BINSTRING BINBYTES SHORT_BINBYTES BINBYTES8 BYTEARRAY8".split()
+_LITERALS = word_set(
+    "INT LONG LONG1 LONG4 BININT BININT1 BININT2 FLOAT BINFLOAT UNICODE BINUNICODE SHORT_BINUNICODE BINUNICODE8 STRING BINSTRING",
+    "SHORT_BINSTRING BINBYTES SHORT_BINBYTES BINBYTES8 BYTEARRAY8",
 )
 _CONSTANTS: dict[str, Any] = {"NONE": None, "NEWTRUE": True, "NEWFALSE": False}
 _STEPS: dict[str, Any] = {
@@ -205,9 +213,9 @@ _STEPS: dict[str, Any] = {
     "BINGET": lambda stack, memo, argument: stack.append(memo[argument]),
     "LONG_BINGET": lambda stack, memo, argument: stack.append(memo[argument]),
     "APPEND": lambda stack, memo, argument: _append(stack[-2], [stack.pop()]),
-    "APPENDS": lambda stack, memo, argument: (items := _to_mark(stack), _append(stack[-1], items)),
-    "SETITEM": lambda stack, memo, argument: (items := [stack.pop(-2), stack.pop()], _set_items(stack[-1], items)),
-    "SETITEMS": lambda stack, memo, argument: (items := _to_mark(stack), _set_items(stack[-1], items)),
+    "APPENDS": lambda stack, memo, argument: _with_items(stack, _to_mark(stack), _append),
+    "SETITEM": lambda stack, memo, argument: _with_items(stack, [stack.pop(-2), stack.pop()], _set_items),
+    "SETITEMS": lambda stack, memo, argument: _with_items(stack, _to_mark(stack), _set_items),
     "LIST": lambda stack, memo, argument: stack.append(_to_mark(stack)),
     "DICT": lambda stack, memo, argument: _dictionary(stack),
     "TUPLE": lambda stack, memo, argument: stack.append(tuple(_to_mark(stack))),

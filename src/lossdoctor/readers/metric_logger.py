@@ -27,7 +27,7 @@ def parse(line: str, state: State) -> None:
     row: dict[str, float] = {}
     for name, value, average in _FIGURE.findall(line):
         figure = plain(average if summary and average else value)
-        if figure is None or name in _DROPPED or name[-1:].isdigit() and name.startswith("loss") or name.endswith("_unscaled"):
+        if figure is None or name in _DROPPED or (name[-1:].isdigit() and name.startswith("loss")) or name.endswith("_unscaled"):
             continue
         row[_MACHINE.get(name, name)] = figure
     if summary:

@@ -80,7 +80,7 @@ def _table(metrics: dict[str, list[tuple[float, float, float]]], name: str) -> T
         own = np.array(sorted(last))
         rows = np.searchsorted(steps, own)
         table.columns[metric] = Column.of([last[step] for step in own.tolist()], rows)
-        times[rows] = [time for time in _times(values, own)]
+        times[rows] = _times(values, own)
     known = np.flatnonzero(np.isfinite(times))
     table.columns["timestamp"] = Column(known, times[known] / 1000.0)
     return table

@@ -14,9 +14,8 @@ from lossdoctor.readers.parts.table import Builder, Table
 
 _MARIAN = re.compile(r"Ep\. (?P<epoch>\d+) : Up\. (?P<step>\d+) :(?P<rest>.*)")
 _MARIAN_FIGURE = re.compile(r"(Cost|cross-entropy|ce-mean-words|perplexity|bleu|L\.r\.|translation)\s*:?\s+(-?[\d.e+-]+)", re.IGNORECASE)
-_KALDI = re.compile(
-    r"Overall average (?P<what>objective function|log-probability|accuracy)[^-\d]*?(?:is|=)?.*?= ?(?P<sum>-?[\d.]+) over|Overall average (?P<what2>objective function)[^-\d]* is (?P<value>-?[\d.]+) over"
-)
+_KALDI = re.compile(r"Overall average (?:objective function|log-probability)\b[^=]{0,200}?(?:is|=) *(-?[\d.]+) over")
+_KALDI_SUM = re.compile(r"Overall average objective function\b.{0,200}= *(-?[\d.]+) over")
 
 
 def marian(line: str, state: State) -> None:
@@ -37,8 +36,8 @@ def marian(line: str, state: State) -> None:
 
 def kaldi(line: str, state: State) -> None:
     """Take an objective function, which rises towards 0, as a loss: its negative."""
-    match = _KALDI.search(line)
-    value = number((match["sum"] or match["value"] or "") if match else "")
+    match = _KALDI_SUM.search(line) or _KALDI.search(line)
+    value = number(match[1] if match else "")
     if value is not None:
         state.add({"loss": -value})
 

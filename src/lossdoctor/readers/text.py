@@ -65,7 +65,7 @@ FORMAT = LineFormat("text", _FIGURE, parse, finish=finish, sure=0.05)
 
 def knows(source: Source) -> float:
     """Be hardly sure, of any text in which some line has a named figure that a log would have."""
-    if source.is_folder or (b"\x00" in source.head[:512] and source.encoding == "utf-8"):
+    if not source.is_text:
         return 0.0
     for line in re.split(r"[\r\n]+", source.text):
         if any(meaning(pair.name).kind in ("loss", "metric") for pair in pairs(line)):

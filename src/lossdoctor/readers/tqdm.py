@@ -6,10 +6,10 @@ import re
 
 from lossdoctor.readers.parts.lines import LineFormat, State, pairs
 from lossdoctor.readers.parts.names import SPLITS, meaning
-from lossdoctor.readers.parts.numbers import plain
 
 BAR = re.compile(
-    r"(?P<head>[^|]*?)(?P<percent>\d{1,3})%\|[^|]*\| *(?P<at>\d+)/(?P<of>\d+) +\[[^\]]*?(?:it|s|batch\w*|ex\w*|img\w*)(?:/\w+)?(?P<tail>[^\]]*)\](?P<rest>.*)"
+    r"(?P<head>[^|]*?)(?P<percent>\d{1,3})%\|[^|]*\| *(?P<at>\d+)/(?P<of>\d+) +"
+    r"\[[^\]]*?(?:it|s|batch\w*|ex\w*|img\w*)(?:/\w+)?(?P<tail>[^\]]*)\](?P<rest>.*)"
 )
 _EPOCH = re.compile(r"epoch\W*(\d+)", re.IGNORECASE)
 KERAS = re.compile(r"(?P<at>\d+)/(?P<of>\d+) [\[━=\-][\]\[━─=>. \-╸╺]* ?-? *(?:ETA: )?(?P<tail>.*(?:loss|acc)\w*: .*)")
@@ -58,7 +58,7 @@ def keras(line: str, state: State) -> None:
     if match is None or match["at"] != match["of"]:
         return
     row = {pair.name: pair.value for pair in pairs(match["tail"])}
-    if state.epoch is None or row.get("loss") is None and plain(match["at"]) is None:
+    if state.epoch is None or not row:
         return
     row["epoch"] = state.epoch
     if not _again(row, state):

@@ -12,12 +12,13 @@ loss that cannot fall, or data that hold no more. The last is no fault.
 How it is told apart
 --------------------
 A curve does not say what could be reached. With an accuracy at hand it is clear: the training accuracy itself is low, flat for the
-later half of the run, and the validation lies beside it. Without one a flat end at more than two thirds of the start is a suspicion only.
+later half of the run, and the validation lies beside it. Without one a flat end at more than two thirds of the start is a suspicion
+only.
 
 What to do
 ----------
-`lossdoctor check` memorises a batch: if that fails the model or the loop is the limit, else rate and length are. Raise the rate three times,
-then the model.
+`lossdoctor check` memorises a batch: if that fails the model or the loop is the limit, else rate and length are. Raise the rate three
+times, then the model.
 
 When this is wrong
 ------------------

@@ -7,13 +7,13 @@ The scaler halves its scale again and again, steps are skipped; in the end the s
 Why it happens
 --------------
 Half precision holds nothing above 65,504. Activations or gradients beyond it become infinite; the scaler skips the step and halves
-the scale. A scale that falls for good means that the overflow is in the forward pass, where no scale helps, or that the gradients are not finite at
-all.
+the scale. A scale that falls for good means that the overflow is in the forward pass, where no scale helps, or that the gradients
+are not finite at all.
 
 How it is told apart
 --------------------
-A scaler begins far too high and halves some times in its first steps: that is how it finds its scale. It counts when the run behind its first quarter still
-loses scale, down to one or to a thousandth of what it had, or when steps are skipped throughout.
+A scaler begins far too high and halves some times in its first steps: that is how it finds its scale. It counts when the run behind
+its first quarter still loses scale, down to one or to a thousandth of what it had.
 
 What to do
 ----------

@@ -110,7 +110,7 @@ FAULT = Fault(
         Example("healthy", _run({}), "a smooth fall"),
         Example("healthy", _run({50: 1.9}), "a batch a little harder"),
         Example("look-alike", _run({1: 9.0, 2: 7.0}), "the hump of a warm-up"),
-        Example("look-alike", _run({i: 9.0 for i in range(10, 100, 9)}), "noise that throws such values all the time"),
+        Example("look-alike", _run(dict.fromkeys(range(10, 100, 9), 9.0)), "noise that throws such values all the time"),
         Example("look-alike", _run({50: 125.0}, log_words=["loss", "gan"]), "a generative pair"),
         Example("look-alike", _run({50: 0.03}, [4.0, 2.0, 1.0, 0.5, 0.2, 0.1, *[0.01] * 94]), "a jump near zero"),
     ),

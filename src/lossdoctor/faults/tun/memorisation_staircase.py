@@ -25,6 +25,8 @@ Where the examples are all there is (a language of formulas, a fixed table), kno
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import numpy as np
 
 from lossdoctor.core.diagnosis import Evidence
@@ -55,11 +57,11 @@ def detect(training: Training) -> Detection | None:
 def _stairs(training: Training, loss: Series, number: Floats) -> Detection | None:
     turns = np.flatnonzero(np.diff(number) > 0) + 1
     edges = [0, *turns.tolist(), len(loss)]
-    inside = [loss.values[a:b] for a, b in zip(edges, edges[1:], strict=False)]
+    inside = [loss.values[a:b] for a, b in pairwise(edges)]
     if len(turns) < LEAST_TURNS or min(len(part) for part in inside[:-1]) < LEAST_INSIDE or _rate_steps(training, loss.steps[turns]):
         return None
     steps, slopes = [], []
-    for before, after in zip(inside, inside[1:], strict=False):
+    for before, after in pairwise(inside):
         if len(after) >= LEAST_INSIDE:
             width = max(2, min(len(before), len(after)) // 4)
             steps.append((np.mean(before[-width:]) - np.mean(after[:width])) / abs(np.mean(before[-width:])))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -141,7 +142,7 @@ def mark_continued(trainings: list[Training]) -> None:
     Args:
         trainings: the runs of one log, in order; their facts are completed.
     """
-    for before, after in zip(trainings, trainings[1:], strict=False):
+    for before, after in pairwise(trainings):
         first, second = before.signals.get("loss", Series.of([])).finite(), after.signals.get("loss", Series.of([])).finite()
         if len(first) < 2 or not len(second) or after.facts.get("log_part") != "restart":
             continue

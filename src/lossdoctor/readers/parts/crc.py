@@ -36,9 +36,9 @@ def crc32c(rows: Bytes) -> Words:
     crc = np.full(len(rows), 0xFFFFFFFF, dtype=np.uint32)
     for column in np.ascontiguousarray(rows.T):
         crc = remainders[(crc ^ column) & 0xFF] ^ (crc >> np.uint32(8))
-    return crc ^ np.uint32(0xFFFFFFFF)
+    return np.asarray(crc ^ np.uint32(0xFFFFFFFF), dtype=np.uint32)
 
 
 def masked(crc: Words) -> Words:
     """Return the CRC as TFRecord files hold it."""
-    return ((crc >> np.uint32(15)) | (crc << np.uint32(17))) + np.uint32(_MASK_DELTA)
+    return np.asarray(((crc >> np.uint32(15)) | (crc << np.uint32(17))) + np.uint32(_MASK_DELTA), dtype=np.uint32)

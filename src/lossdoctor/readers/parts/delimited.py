@@ -8,6 +8,7 @@ import re
 import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 
@@ -59,7 +60,7 @@ def layout(text: str) -> Layout | None:
 
 def _with(delimiter: str, lines: list[tuple[int, str]]) -> Layout | None:
     rows = [(position, fields(line, delimiter)) for position, line in lines[:20]]
-    for (position, names), (_, values) in zip(rows, rows[1:], strict=False):
+    for (position, names), (_, values) in pairwise(rows):
         if len(names) < 2 or len(names) != len(values) or not _header(names) or not _values(values):
             continue
         after = [row for place, row in rows if place > position]
@@ -234,7 +235,7 @@ def header_reader(format: str, matches: Callable[[frozenset[str]], bool], finish
     """
 
     def found(source: Source) -> Layout | None:
-        if source.is_folder or (b"\x00" in source.head[:512] and source.encoding == "utf-8"):
+        if not source.is_text:
             return None
         return layout(sample_table(source.text[:65536]))
 

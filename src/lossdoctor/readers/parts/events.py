@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from lossdoctor.core.run import Floats, Integers
 from lossdoctor.readers.parts.crc import Bytes, crc32c, masked
@@ -125,7 +126,7 @@ class EventFile:
             for hit in hits.tolist():
                 length = _LENGTH.unpack_from(self.data, position + hit)[0]
                 if length and position + hit + 16 + length <= self.size:
-                    return position + hit
+                    return int(position + hit)
             position += len(heads)
         return None
 
@@ -198,7 +199,7 @@ class _Layouts:
         free[10 : 10 + width] = True
         for slot in slots:
             free[slot.at : slot.at + np.dtype(slot.kind).itemsize] = True
-        weights = np.random.default_rng(0).integers(1, 2**63, size=rows.shape[1], dtype=np.uint64)
+        weights: npt.NDArray[np.uint64] = np.asarray(np.random.default_rng(0).integers(1, 2**63, size=rows.shape[1], dtype=np.uint64))
         sums = np.zeros(len(rows), dtype=np.uint64)
         for column in np.flatnonzero(~free).tolist():
             sums += rows[:, column] * weights[column]

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
-from lossdoctor.readers.parts.names import SPLITS, meaning, words
+from lossdoctor.readers.parts.names import SPLITS, meaning, word_set, words
 from lossdoctor.readers.parts.numbers import number
 from lossdoctor.readers.parts.reader import Reader
 from lossdoctor.readers.parts.source import Source
@@ -45,9 +45,9 @@ _RESUME = re.compile(
 )
 _DASHES = re.compile(r"[=\-_*#~]{4,}|\|+|[─━█▏▎▍▌▋▊▉░▒▓#]+")
 # Figures that may follow their name without a colon.
-_BARE = frozenset(
-    "loss nll ppl perplexity acc accuracy lr epoch ep iter iteration step steps bleu f1 auc map miou iou norm gnorm reward score wer cer rate "
-    "acc1 acc5 acc@1 acc@5 top1 top5 error err batch update updates num_updates bpc mse mae rmse cost ms/batch psnr ssim time s".split()
+_BARE = word_set(
+    "loss nll ppl perplexity acc accuracy lr epoch ep iter iteration step steps bleu f1 auc map miou iou norm gnorm reward score wer",
+    "cer rate acc1 acc5 acc@1 acc@5 top1 top5 error err batch update updates num_updates bpc mse mae rmse cost ms/batch psnr ssim time s",
 )
 LONGEST = 8192
 
@@ -171,7 +171,7 @@ class LineFormat:
         return Reader(self.format, self._knows, lambda source: [self.table(source.lines())])
 
     def _knows(self, source: Source) -> float:
-        if source.is_folder or b"\x00" in source.head[:512] and source.encoding == "utf-8":
+        if not source.is_text:
             return 0.0
         lines = re.split(r"[\r\n]+", source.text)
         hits = sum(bool(self.sign.search(line[:LONGEST])) for line in lines)

@@ -53,7 +53,8 @@ def _tables(read: Any, source: Source) -> list[Table]:
 def _nothing(source: Source, tried: Sequence[Table]) -> str:
     names = sorted({name for table in tried for name in table.columns if not name.startswith(".")})
     if names:
-        return f"{source.name} has no column that is known to be a loss or a metric; name one with --map loss=COLUMN (it has {', '.join(names[:12])})"
+        held = ", ".join(names[:12])
+        return f"{source.name} has no column that is known to be a loss or a metric; name one with --map loss=COLUMN (it has {held})"
     return f"{source.name} holds no training log that is known: no line, row or record with a named loss or metric was found"
 
 

@@ -12,35 +12,45 @@ Kind = Literal[
     "loss", "metric", "lr", "grad_norm", "step", "epoch", "time", "seconds", "wait", "throughput", "loss_scale", "skipped", "rank", ""
 ]
 
-SPLITS: dict[str, Split] = (
-    dict.fromkeys(("train", "training", "trn", "tr", "fit"), "train")
-    | dict.fromkeys(
-        ("val", "valid", "validation", "validate", "eval", "evaluation", "evaluate", "dev", "holdout", "heldout", "cv"), "validation"
-    )
-    | dict.fromkeys(("test", "testing", "tst"), "test")
-)  # type: ignore[assignment]
-LOSSES = frozenset("loss losses cost nll ce bce crossentropy objective elbo perplexity ppl bpc bpb mse l1 l2 criterion".split())
+
+def word_set(*lines: str) -> frozenset[str]:
+    """Return the words of some lines as a set.
+
+    Example:
+        >>> sorted(word_set("b a", "c"))
+        ['a', 'b', 'c']
+    """
+    return frozenset(word for line in lines for word in line.split())
+
+
+_SPLITS: dict[Split, frozenset[str]] = {
+    "train": word_set("train training trn tr fit"),
+    "validation": word_set("val valid validation validating validate eval evaluation evaluating evaluate dev holdout heldout cv"),
+    "test": word_set("test testing tst"),
+}
+SPLITS: dict[str, Split] = {word: split for split, held in _SPLITS.items() for word in held}
+LOSSES = word_set("loss losses cost nll ce bce crossentropy objective elbo perplexity ppl bpc bpb mse l1 l2 criterion")
 # Names of the quantity, not of its size: they count as a loss only where no column is called one.
-ERRORS = frozenset("mse mae rmse mape l1 l2 rmsle".split())
-LOWER = frozenset("error errors err wer cer ter fid mae mse rmse mape nme kl perplexity ppl eer lpips kid regret rmsle".split())
-HIGHER = frozenset(
-    "acc accuracy acc1 acc5 top1 top5 prec1 prec5 f1 fscore auc auroc auprc roc map ap ar bleu chrf rouge meteor iou miou dice recall precision prec "
-    "r2 psnr ssim reward rewards return score em plcc srcc corr correlation pearson spearman mcc kappa ndcg mrr hit pck hits sensitivity "
-    "specificity matthews hellaswag win winrate success pq rouge1 rouge2 rougel fitness accuracies correct".split()
+ERRORS = word_set("mse mae rmse mape l1 l2 rmsle")
+LOWER = word_set("error errors err wer cer ter fid mae mse rmse mape nme kl perplexity ppl eer lpips kid regret rmsle")
+HIGHER = word_set(
+    "acc accuracy acc1 acc5 top1 top5 prec1 prec5 f1 fscore auc auroc auprc roc map ap ar bleu chrf rouge meteor iou miou dice",
+    "recall precision prec r2 psnr ssim reward rewards return score em plcc srcc corr correlation pearson spearman mcc kappa ndcg mrr hit pck hits",
+    "sensitivity specificity matthews hellaswag win winrate success pq rouge1 rouge2 rougel fitness accuracies correct",
 )
-_RATES = frozenset("lr lrs lrate".split())
-_STEP_WORDS = frozenset(
-    "step steps iter iters iteration iterations it itr update updates global num train trainer current total up number batches".split()
+_RATES = word_set("lr lrs lrate")
+_STEP_WORDS = word_set(
+    "step steps iter iters iteration iterations it itr update updates global num train trainer current total up number batches"
 )
-_STEP_CORE = frozenset("step steps iter iters iteration iterations it itr update updates up".split())
-_EPOCH_WORDS = frozenset("epoch epochs ep train trainer training current global".split())
-_CLOCKS = frozenset("timestamp runtime elapsed walltime wall created wct".split())
-_WAITS = frozenset("data dataload dataloader dataloading loader load loading fetch wait".split())
-_PER_SECOND = frozenset("tps wps ups fps throughput qps imgs mfu hfu tflops tgs ips".split())
-_EMPTY = frozenset("metrics metric stats log logs main value values".split())
-_LEFT = frozenset("remaining eta left".split())
+_STEP_CORE = word_set("step steps iter iters iteration iterations it itr update updates up")
+_EPOCH_WORDS = word_set("epoch epochs ep train trainer training current global")
+_CLOCKS = word_set("timestamp runtime elapsed walltime wall created wct")
+_WAITS = word_set("data dataload dataloader dataloading loader load loading fetch wait")
+_PER_SECOND = word_set("tps wps ups fps throughput qps imgs mfu hfu tflops tgs ips")
+_EMPTY = word_set("metrics metric stats log logs main value values")
+_LEFT = word_set("remaining eta left")
 # Averages over the epoch, the same figure again: a twin of the column without the word.
-WINDOWS = frozenset("step epoch batch avg average mean iter running ema smoothed smooth global median batchwise".split())
+WINDOWS = word_set("step epoch batch avg average mean iter running ema smoothed smooth global median batchwise")
 _GLUED = re.compile(
     r"^(train|training|valid|validation|val|test|eval|dev|tr|v|t)(loss|acc|accuracy|ppl|perplexity|err|error|mse|mae|f1|auc|nll|ce|lr)$"
 )
@@ -130,7 +140,7 @@ def _axis(name: str, parts: tuple[str, ...]) -> Kind:
 
 def _machine(name: str, held: set[str]) -> Kind:
     lowered = name.lower()
-    if held & _PER_SECOND or "per" in held and held & {"sec", "second", "s", "gpu"} or re.search(r"/s(ec)?\b", lowered):
+    if held & _PER_SECOND or ("per" in held and held & {"sec", "second", "s", "gpu"}) or re.search(r"/s(ec)?\b", lowered):
         return "throughput"
     if held & _RATES or {"learning", "rate"} <= held or any(re.fullmatch(r"lr\d+|learningrate", word) for word in held):
         return "" if held & {"loss", "acc"} else "lr"

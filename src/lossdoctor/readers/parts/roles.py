@@ -12,8 +12,9 @@ from lossdoctor.readers.parts.names import Meaning, meaning
 from lossdoctor.readers.parts.table import Table
 
 ROLES = (
-    "loss validation_loss metric validation_metric lr grad_norm step epoch time seconds wait throughput loss_scale skipped rank ignore"
-).split()
+    *("loss", "validation_loss", "metric", "validation_metric", "lr", "grad_norm", "step", "epoch", "time", "seconds", "wait"),
+    *("throughput", "loss_scale", "skipped", "rank", "ignore"),
+)
 _ALIASES = {
     "val_loss": "validation_loss",
     "train_loss": "loss",

@@ -63,6 +63,11 @@ class Source:
         return made
 
     @property
+    def is_text(self) -> bool:
+        """Tell whether it is a file whose first bytes are text."""
+        return not self.is_folder and not (b"\x00" in self.head[:512] and self.encoding == "utf-8")
+
+    @property
     def on_disk(self) -> bool:
         """Tell whether it is a plain file that may be mapped into memory."""
         return self._spooled is None and not self.is_folder and not self._compressed
@@ -175,4 +180,4 @@ def _spool(stream: BinaryIO | IO[bytes]) -> IO[bytes]:
     held = tempfile.SpooledTemporaryFile(max_size=1 << 26)  # noqa: SIM115
     while block := stream.read(BLOCK_BYTES):
         held.write(block)
-    return held  # type: ignore[return-value]
+    return held

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -90,7 +91,7 @@ def _runs(table: Table, roles: Roles, axis: Axis) -> list[Part]:
     cuts, resumes = _boundaries(table, roles, axis)
     parts: list[Part] = []
     edges = [0, *cuts, len(axis.rows)]
-    for number, (low, high) in enumerate(zip(edges, edges[1:], strict=False)):
+    for number, (low, high) in enumerate(pairwise(edges)):
         start = _first_row(table, axis, low) if number else 0
         stop = _first_row(table, axis, high) if high < len(axis.rows) else table.rows
         piece = table.between(start, stop)
