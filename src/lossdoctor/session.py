@@ -7,11 +7,14 @@ from __future__ import annotations
 
 import datetime
 import importlib
+import json
 import os
 import shutil
 import signal
+import time
 from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lossdoctor.core.errors import LossdoctorError
@@ -19,10 +22,10 @@ from lossdoctor.launch.supervisor import Ending, Job, patient_with_interrupts, r
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from pathlib import Path
 
     from lossdoctor.core.diagnosis import Diagnosis
     from lossdoctor.core.run import Run
+    from lossdoctor.launch.ask import Ask
 
 
 @dataclass(frozen=True)
@@ -67,7 +70,8 @@ def watch_script(job: Job, choice: Choice, *, modules: Sequence[str] = ()) -> Ou
     Args:
         modules: imported while the script runs, so that the report stands soon after its end.
     """
-    ending = supervise(job, lambda: _import(("lossdoctor.diagnose", "lossdoctor.core.store", *modules)))
+    meanwhile = lambda: _import(("lossdoctor.diagnose", "lossdoctor.core.store", *modules))  # noqa: E731
+    ending = supervise(job, meanwhile, None if choice.workup == "none" else lambda ask: _work_up(ask, choice))
     folder = None
     try:
         with patient_with_interrupts():
@@ -79,6 +83,36 @@ def watch_script(job: Job, choice: Choice, *, modules: Sequence[str] = ()) -> Ou
         return Outcome(ending, folder, error=LossdoctorError("interrupted before the report was ready"))
     except Exception as error:
         return Outcome(ending, folder, error=error)
+
+
+def _work_up(ask: Ask, choice: Choice) -> None:
+    """Have the ended script's process do experiments, cheapest first, as long as one could settle what is open and time is left."""
+    from lossdoctor.core.store import load_run
+    from lossdoctor.diagnose import diagnose
+    from lossdoctor.diagnose.plan import next_experiment, parameters
+
+    folder = Path((ask({}) or {}).get("folder", ""))
+    began, asked = time.monotonic(), list[str]()
+    while True:
+        run = load_run(folder)
+        if not run.trainings:
+            return
+        name = next_experiment(diagnose(run, select=choice.select, ignore=choice.ignore), run.trainings[0], choice.workup == "full", asked)
+        left = began + _limit(run) - time.monotonic()
+        if name is None or left <= 0:
+            return
+        answer = ask({"experiment": name, "seconds": left, "parameters": parameters(run.trainings[0])})
+        if answer is None:
+            return
+        asked.append(name)
+        with (folder / "record-workup-0000.jsonl").open("a", encoding="utf-8") as stream:
+            stream.write(json.dumps(answer) + "\n")
+
+
+def _limit(run: Run) -> float:
+    """Return how many seconds a work-up may take: min(max(10 s, 20 % of the run's time), 5 min)."""
+    walls = [float(training.signals["wall"].values.max()) for training in run.trainings if "wall" in training.signals]
+    return min(max(10.0, 0.2 * max(walls, default=0.0)), 300.0)
 
 
 def diagnose_folder(folder: Path, choice: Choice) -> Diagnosis:

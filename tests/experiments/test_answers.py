@@ -11,7 +11,7 @@ ADAM = {"optimizer": "Adam", "settings": {"lr": 1e-3}}
 
 
 def answer(held, name, parameters=ADAM):
-    found = Workup(held).answer(name, 30, parameters)
+    found = Workup(held).answer({"experiment": name, "seconds": 30, "parameters": parameters})
     assert found["status"] == "done", found
     return found["facts"]
 

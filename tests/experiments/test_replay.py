@@ -75,7 +75,7 @@ def test_what_cannot_be_captured_ends_unknown_with_the_reason():
             raise TypeError("holds a lock")
 
     held = train(Odd(8, 4), torch.randn(100, 8), torch.randint(0, 4, (100,)))
-    answer = Workup(held).answer("memorise", 5, {})
+    answer = Workup(held).answer({"experiment": "memorise", "seconds": 5})
     assert answer["status"] == "unknown"
     assert "holds a lock" in answer["facts"]["reason"]
 
@@ -86,7 +86,7 @@ def test_an_experiment_leaves_no_trace_and_repeats_itself(problem, name):
     held = train(model, *problem, steps=60)
     before = copy.deepcopy(model.state_dict()), torch.get_rng_state(), np.random.get_state()[1].copy(), functional.dropout
     parameters = {"optimizer": "Adam", "settings": {"lr": 1e-3, "betas": (0.9, 0.999)}}
-    first, second = (Workup(held).answer(name, 60, parameters) for _ in range(2))
+    first, second = (Workup(held).answer({"experiment": name, "seconds": 60, "parameters": parameters}) for _ in range(2))
     assert first["status"] == "done", first
     assert first["facts"] == second["facts"]
     assert all(torch.equal(value, model.state_dict()[key]) for key, value in before[0].items())

@@ -9,6 +9,8 @@ import importlib
 import math
 import pkgutil
 import time
+from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from lossdoctor.experiments.replay import Deadline, Replay, ReplayRefused, untouched
@@ -27,30 +29,39 @@ class Workup:
 
     Args:
         captures: what was kept; None where nothing was watched.
+        folder: of the run.
     """
 
-    def __init__(self, captures: Captures | None) -> None:
+    def __init__(self, captures: Captures | None, folder: Path | None = None) -> None:
         self._captures = captures
+        self._folder = folder
         self._replay: Replay | None = None
         self._refused = ""
 
-    def answer(self, name: str, seconds: float, parameters: dict[str, Any]) -> dict[str, Any]:
-        """Do one experiment and return its line of the record (`experiment` in docs/architecture.md)."""
+    def answer(self, request: Mapping[str, Any]) -> dict[str, Any]:
+        """Do one experiment and return its line of the record (`experiment` in docs/architecture.md).
+
+        Args:
+            request: `experiment` (its name; without one, the folder of the run is returned), `seconds`, `parameters`.
+        """
+        if "experiment" not in request:
+            return {"folder": str(self._folder)}
         begun = time.monotonic()
         try:
             with untouched():
-                facts = self._measure(name, Deadline.after(seconds), parameters)
+                facts = self._measure(request["experiment"], Deadline.after(request["seconds"]), request.get("parameters", {}))
             status = "done"
         except ReplayRefused as refusal:
             status, facts = "unknown", {"reason": str(refusal)}
         except Exception as error:
             status, facts = "unknown", {"reason": f"{type(error).__name__}: {error}"}
+        seconds = round(time.monotonic() - begun, 3)
         return {
             "kind": "experiment",
             "track": None,
-            "name": name,
+            "name": request["experiment"],
             "status": status,
-            "seconds": round(time.monotonic() - begun, 3),
+            "seconds": seconds,
             "facts": plain(facts),
         }
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 PATIENCE = 30.0  # a supervisor that was killed must not leave the script hanging; loading and judging a run takes under 2 s
-_Answer = Callable[[Mapping[str, Any]], Mapping[str, Any]]
+Ask = Callable[[Mapping[str, Any]], "Mapping[str, Any] | None"]
 
 
 class Questions:
@@ -23,23 +23,28 @@ class Questions:
 
     Args:
         path: of the socket; must not exist.
+
+    `asking` is true between the first question and the last answer: a process that ends meanwhile ended in our hands.
     """
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        self.asking = False
         self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self._listener.bind(str(path))
         self._listener.listen(1)
 
-    def when_asked_for(self, work: Callable[[Callable[[Mapping[str, Any]], Mapping[str, Any] | None]], None]) -> None:
+    def when_asked_for(self, work: Callable[[Ask], None]) -> None:
         """Call `work(ask)` in a thread once the script's process says that it is ready; `ask` returns None when it is gone."""
         threading.Thread(target=self._serve, args=(work,), daemon=True).start()
 
-    def _serve(self, work: Callable[[Callable[[Mapping[str, Any]], Mapping[str, Any] | None]], None]) -> None:
-        with contextlib.suppress(OSError):
+    def _serve(self, work: Callable[[Ask], None]) -> None:
+        with contextlib.suppress(Exception):  # an error of ours in here: the run is diagnosed without experiments
             connection, _ = self._listener.accept()
             with connection, connection.makefile("rwb") as stream:
+                self.asking = True
                 work(lambda request: _exchange(stream, request))
+                self.asking = False
 
     def close(self) -> None:
         """Stop listening."""
@@ -58,7 +63,7 @@ def _exchange(stream: Any, request: Mapping[str, Any]) -> Mapping[str, Any] | No
         return None
 
 
-def answer_questions(path: str, answer: _Answer) -> None:
+def answer_questions(path: str, answer: Callable[[Mapping[str, Any]], Mapping[str, Any]]) -> None:
     """The script's end: tell that the script has ended, and answer until the supervisor hangs up or is silent too long."""
     with contextlib.suppress(OSError, ValueError), socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as line:
         line.settimeout(PATIENCE)

@@ -8,9 +8,11 @@ excepthook, threads and atexit are python's; only our frames are taken out of it
 from __future__ import annotations
 
 import contextlib
+import importlib
 import json
 import os
 import sys
+import time
 from importlib.machinery import SourceFileLoader, SourcelessFileLoader
 from typing import TYPE_CHECKING, Any
 
@@ -42,9 +44,12 @@ def main() -> None:
             _run_path(rest)
     except BaseException as error:
         _tell_ending(job, error)
-        _print_as_python()
+        _print_as_python(job)
+        if isinstance(error, SystemExit):
+            _answer_questions(job)
         raise
     _tell_ending(job, None)
+    _answer_questions(job)
 
 
 def _arm(job: dict[str, Any], rest: list[str]) -> None:
@@ -118,8 +123,8 @@ def _load(path: str) -> tuple[CodeType, SourceFileLoader | SourcelessFileLoader]
         return compile(stream.read(), path, "exec", dont_inherit=True), SourceFileLoader("__main__", path)
 
 
-def _print_as_python() -> None:
-    """Have python print the error that is about to leave through our frames without them."""
+def _print_as_python(job: dict[str, Any]) -> None:
+    """Have python print the error that is about to leave through our frames without them; then answer questions."""
     chosen = getattr(sys, "excepthook", None)
     if chosen is None:
         return
@@ -128,6 +133,7 @@ def _print_as_python() -> None:
         sys.excepthook = chosen
         hide_our_frames(error)
         chosen(kind, error, error.__traceback__)
+        _answer_questions(job)
 
     sys.excepthook = print_without_our_frames
 
@@ -139,4 +145,24 @@ def _tell_ending(job: dict[str, Any], error: BaseException | None) -> None:
     how = "returned" if error is None else "exit" if isinstance(error, SystemExit) else "exception"
     name = type(error).__name__ if how == "exception" else None
     with contextlib.suppress(OSError), open(job["ending"], "w") as stream:
-        json.dump({"how": how, "exception": name, "note": job.get("note", "")}, stream)
+        json.dump({"how": how, "exception": name, "note": job.get("note", ""), "status": _status(error), "clock": time.monotonic()}, stream)
+
+
+def _status(error: BaseException | None) -> int:
+    """Return the exit status that python gives to this end of a script."""
+    if not isinstance(error, SystemExit):
+        return 0 if error is None else 1
+    return error.code if isinstance(error.code, int) else 0 if error.code is None else 1
+
+
+def _answer_questions(job: dict[str, Any]) -> None:
+    """Let the supervisor ask for experiments on what was captured, as long as the process still holds it."""
+    if recorder is None or not recorder.started or not job["ask"] or os.getpid() != job["process"]:
+        return
+    with contextlib.suppress(BaseException):  # the script has ended: neither an error nor Ctrl-C in here may change how
+        recorder.stop()
+        from lossdoctor.launch.ask import answer_questions
+
+        # By name: the launcher does not know experiments, the session does.
+        answering = importlib.import_module(job["answers"]).Workup(recorder.captures, recorder.folder)
+        answer_questions(job["ask"], answering.answer)

@@ -17,9 +17,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from lossdoctor.launch.ask import Questions
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
     from types import FrameType
+
+    from lossdoctor.launch.ask import Ask
 
 _START = Path(__file__).with_name("start.py")
 # SIGINT and SIGQUIT of a terminal reach the script without us; the rest is sent to one process only.
@@ -38,6 +42,7 @@ class Job:
         budget: share of a step's time that measuring may take.
         max_steps: steps after which recording ends, or None.
         facts: what to write into the run beside what is measured.
+        answers: module whose `Workup` answers questions in the script's process once the script has ended.
     """
 
     arguments: Sequence[str]
@@ -46,6 +51,7 @@ class Job:
     budget: float = 0.01
     max_steps: int | None = None
     facts: Mapping[str, Any] = field(default_factory=dict)
+    answers: str = "lossdoctor.experiments.workup"
 
     @property
     def script(self) -> str:
@@ -81,24 +87,30 @@ class Ending:
         return {"how": self.how, "status": self.status, "exception": self.exception, "seconds": round(self.seconds, 3)}
 
 
-def supervise(job: Job, meanwhile: Callable[[], None] = lambda: None) -> Ending:
+def supervise(job: Job, meanwhile: Callable[[], None] = lambda: None, work: Callable[[Ask], None] | None = None) -> Ending:
     """Run a script to its end and tell how it ended. Terminal, environment and open files are the script's.
 
     Args:
         meanwhile: called once in a thread of low priority while the script runs.
+        work: called in a thread when the script has ended and its process waits for questions.
     """
     scratch = Path(tempfile.mkdtemp(prefix="lossdoctor-"))
     word = scratch / "ending.json"
     began, clock = time.time(), time.monotonic()
+    questions = Questions(scratch / "ask") if work is not None else None
     try:
         with _signals_passed_on() as attach:
             # All files that the user's shell opened are passed on, as python would; ours are closed by themselves.
-            process = subprocess.Popen(_command(job, word), close_fds=False)
+            process = subprocess.Popen(_command(job, word, questions), close_fds=False)
+            if questions is not None and work is not None:
+                questions.when_asked_for(work)
             attach(process)
             threading.Thread(target=_at_low_priority, args=(meanwhile,), daemon=True).start()
             status = process.wait()
-        return _ending(status, word, process.pid, began, time.monotonic() - clock)
+        return _ending(status, word, process.pid, began, clock, questions is not None and questions.asking)
     finally:
+        if questions is not None:
+            questions.close()
         shutil.rmtree(scratch, ignore_errors=True)
 
 
@@ -133,7 +145,7 @@ def end_as(status: int) -> None:
     sys.exit(128 - status)  # where the signal is blocked
 
 
-def _command(job: Job, word: Path) -> list[str]:
+def _command(job: Job, word: Path, questions: Questions | None) -> list[str]:
     options = {
         "out": str(job.out),
         "script": job.script,
@@ -142,6 +154,8 @@ def _command(job: Job, word: Path) -> list[str]:
         "max_steps": job.max_steps,
         "facts": dict(job.facts),
         "ending": str(word),
+        "ask": str(questions.path) if questions is not None else "",
+        "answers": job.answers,
     }
     return [sys.executable, *interpreter_options(sys.orig_argv, sys.argv), str(_START), json.dumps(options), *job.arguments]
 
@@ -229,12 +243,15 @@ def _in_foreground() -> bool:
     return False
 
 
-def _ending(status: int, word: Path, pid: int, began: float, seconds: float) -> Ending:
+def _ending(status: int, word: Path, pid: int, began: float, clock: float, asking: bool) -> Ending:
+    """Say how the script ended; `asking` tells that its process ended while it answered us, after the script's own end."""
     told: dict[str, Any] = {}
     with suppress(OSError, ValueError):
         told = json.loads(word.read_text())
+    if asking and told:
+        status = int(told["status"])
     if status < 0 and told.get("exception") != "KeyboardInterrupt":
         how, exception = ("killed" if status == -getattr(signal, "SIGKILL", 9) else "signal"), None
     else:
         how, exception = told.get("how", "exit"), told.get("exception")
-    return Ending(how, status, exception, seconds, pid, began, told.get("note", ""))
+    return Ending(how, status, exception, told.get("clock", time.monotonic()) - clock, pid, began, told.get("note", ""))

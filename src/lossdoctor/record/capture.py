@@ -6,7 +6,8 @@ then ever fewer, so that data that arrive sorted are seen as well.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -86,41 +87,54 @@ class Capture:
 
     def forward_began(self, module: torch.nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
         """Before an outermost training forward."""
-        if self._tracer is None:
-            if self._backwards < self._next:
-                return
-            self._random = torch.get_rng_state()
-            self._tracer = Tracer(self._left)
-        self._know(module)
-        self._tracer.module_began(module, args, kwargs)
+        with self._guarded():
+            if self._tracer is None:
+                if self._backwards < self._next:
+                    return
+                self._random = torch.get_rng_state()
+                self._tracer = Tracer(self._left)
+            self._know(module)
+            self._tracer.module_began(module, args, kwargs)
 
     def forward_ended(self, result: Any) -> None:
         """After an outermost training forward."""
-        if self._tracer is not None:
-            self._tracer.module_ended(result)
+        with self._guarded():
+            if self._tracer is not None:
+                self._tracer.module_ended(result)
 
-    def forward_failed(self) -> None:
-        """After a forward that raised, or one that turns out to belong to no training step."""
+    def drop(self) -> None:
+        """Forget the step under way: its forward raised, or belongs to no training step."""
         if self._tracer is not None:
             self._tracer.pause()
             self._tracer = None
 
     def backward_began(self, loss: Any) -> None:
         """Before backward: the program of the step ends here."""
-        tracer, self._tracer = self._tracer, None
         self._backwards += 1
+        tracer, self._tracer = self._tracer, None
         if tracer is None:
             return
-        program = tracer.finish(loss) if isinstance(loss, Tensor) else None
-        if program is None:
-            tracer.pause()
+        tracer.pause()
+        with self._guarded():
+            program = tracer.finish(loss) if isinstance(loss, Tensor) else None
+            if program is not None:
+                self._keep(tracer, program, loss)
+                return
             self._failures += 1
             self.held.refused = (
                 "the way from the model to the loss leaves torch's functions, uses parameters outside a module, or is too large"
             )
             self.wanted = self._failures < 3 or bool(self.held.batches)
-            return
-        self._keep(tracer, program, loss)
+
+    @contextmanager
+    def _guarded(self) -> Iterator[None]:
+        """Capture nothing more after an error of ours."""
+        try:
+            yield
+        except Exception as error:
+            self.drop()
+            self.wanted = False
+            self.held.refused = f"capturing failed: {type(error).__name__}: {error}"
 
     def _keep(self, tracer: Tracer, program: Program, loss: Tensor) -> None:
         assert self._random is not None

@@ -83,6 +83,11 @@ class Recorder:
         """Tell whether a step or a backward was seen and written."""
         return self.folder is not None
 
+    @property
+    def captures(self) -> Any:
+        """What a replay needs (`record.capture.Captures`); None where torch was never watched."""
+        return None if self._observer is None else self._observer.capture.held
+
     def install(self) -> None:
         """Put the seams in place; torch is imported by now."""
         if self._stopped or self._seams is not None:

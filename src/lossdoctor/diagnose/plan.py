@@ -1,0 +1,59 @@
+"""Which experiment comes next: the cheapest that could settle what is open, with the parameters that it takes from the run."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from lossdoctor.core.diagnosis import UNDETERMINED, Diagnosis
+from lossdoctor.core.fault import faults
+from lossdoctor.core.run import Training
+
+# Cheapest first: what each took on small problems, one busy core (0.03, 0.3 to 5, 1, 1, 1 to 3 s).
+ORDER = ("standardised_forward", "memorise", "rate_rerun", "unseen_rows", "baseline")
+
+
+def next_experiment(diagnosis: Diagnosis, training: Training, full: bool = False, asked: Sequence[str] = ()) -> str | None:
+    """Return the name of the next experiment; None where nothing is open that one could settle.
+
+    Args:
+        diagnosis: of the run as far as it is known.
+        training: the training that was captured.
+        full: do all of them, whatever is open.
+        asked: those that were done or tried.
+    """
+    wanted = set(ORDER) if full else _wanted(diagnosis)
+    return next((name for name in ORDER if name in wanted and name not in asked), None)
+
+
+def _wanted(diagnosis: Diagnosis) -> set[str]:
+    """Return the experiments that would settle a suspicion; all that any fault asks for where the training failed and nothing says why."""
+    settles = {slug: fault.decides_with for slug, fault in faults().items()}
+    if diagnosis.verdict == UNDETERMINED:
+        return {name for names in settles.values() for name in names}
+    open_ones = [finding for finding in diagnosis.findings if finding.status == "suspected"]
+    return {name for finding in open_ones for name in settles.get(finding.slug, ())}
+
+
+def parameters(training: Training) -> dict[str, Any]:
+    """Return what the experiments need to know of the script: its optimiser and the norm that it clips to.
+
+    Example:
+        >>> parameters(Training(facts={"optimizer": {"name": "SGD", "groups": [{"lr": 0.1, "parameters": 2}]}}))
+        {'optimizer': 'SGD', 'settings': {'lr': 0.1}}
+    """
+    optimizer = training.fact("optimizer") or {}
+    groups = optimizer.get("groups") or [{}]
+    found: dict[str, Any] = {
+        "optimizer": optimizer.get("name", ""),
+        "settings": {name: value for name, value in groups[0].items() if name != "parameters"},
+    }
+    if "initial_lr" in found["settings"]:  # what a scheduler started from is what it multiplies
+        found["settings"].pop("initial_lr")
+    rates = training.signals.get("lr")
+    if rates is not None and len(rates):
+        found["settings"]["lr"] = rates.first
+    limits = training.signals.get("clip_limit")
+    if limits is not None and len(limits.finite()):
+        found["clip"] = limits.finite().first
+    return found
