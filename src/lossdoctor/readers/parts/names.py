@@ -35,7 +35,8 @@ ERRORS = word_set("mse mae rmse mape l1 l2 rmsle")
 LOWER = word_set("error errors err wer cer ter fid mae mse rmse mape nme kl perplexity ppl eer lpips kid regret rmsle")
 HIGHER = word_set(
     "acc accuracy acc1 acc5 top1 top5 prec1 prec5 f1 fscore auc auroc auprc roc map ap ar bleu chrf rouge meteor iou miou dice",
-    "recall precision prec r2 psnr ssim reward rewards return score em plcc srcc corr correlation pearson spearman mcc kappa ndcg mrr hit pck hits",
+    "recall precision prec r2 psnr ssim reward rewards return score em plcc srcc corr correlation pearson spearman mcc kappa",
+    "ndcg mrr hit pck hits",
     "sensitivity specificity matthews hellaswag win winrate success pq rouge1 rouge2 rougel fitness accuracies correct",
 )
 _RATES = word_set("lr lrs lrate")

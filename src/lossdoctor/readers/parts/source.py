@@ -100,8 +100,9 @@ class Source:
     @contextlib.contextmanager
     def open(self) -> Iterator[BinaryIO | IO[bytes]]:
         """Open a fresh binary stream; gzip is undone on the way."""
+        compressed = self._compressed  # looked at first: a kept stream has one position for all
         with self._raw() as raw:
-            if self._compressed:
+            if compressed:
                 with gzip.GzipFile(fileobj=raw) as stream:
                     yield stream  # type: ignore[misc]
             else:
