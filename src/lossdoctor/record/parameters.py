@@ -10,6 +10,8 @@ import torch
 from torch import nn
 from torch.nn.parameter import UninitializedTensorMixin  # type: ignore[attr-defined]
 
+from lossdoctor.record.window import Call
+
 _NORMS = ("BatchNorm", "LayerNorm", "GroupNorm", "InstanceNorm", "RMSNorm", "LocalResponseNorm")
 
 
@@ -48,10 +50,11 @@ class Root:
         ['bias', 'weight']
     """
 
-    __slots__ = ("__weakref__", "elements", "names", "ref", "roles", "trainable", "trained_in_train_mode")
+    __slots__ = ("__weakref__", "call", "elements", "names", "ref", "roles", "trainable", "trained_in_train_mode")
 
     def __init__(self, module: nn.Module) -> None:
         self.ref = weakref.ref(module)
+        self.call = Call(self)
         self.names: dict[int, str] = {}
         self.roles: dict[int, str] = {}
         self.trained_in_train_mode = False

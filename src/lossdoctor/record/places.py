@@ -18,7 +18,7 @@ def user_place() -> tuple[str, int] | None:
         name = frame.f_code.co_filename
         if not name.startswith(("<", *_LIBRARIES)) and "site-packages" not in name and "dist-packages" not in name:
             return name, frame.f_lineno
-        if name.startswith("<ipython") or name.startswith("<stdin"):
+        if name.startswith(("<ipython", "<stdin")):
             return name, frame.f_lineno
         frame = frame.f_back
     return None

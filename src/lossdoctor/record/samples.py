@@ -20,7 +20,8 @@ from lossdoctor.record.schedule import Schedule
 from lossdoctor.record.tracks import Track
 
 if TYPE_CHECKING:
-    from lossdoctor.record.events import Call, Observer
+    from lossdoctor.record.events import Observer
+    from lossdoctor.record.window import Call
 
 FORWARD_PROBES = ("batch", "hashes", "loss_call", "activations", "graph", "modes")
 _MOST_CALLS = 8  # loss calls, and models, that are described of one backward
@@ -90,7 +91,7 @@ class Samples:
         if self.tick >= self.schedule.earliest:
             self.plan = self.schedule.plan(self.tick) - self.broken
 
-    def forward_began(self, call: Call, args: Sequence[Any], kwargs: dict[str, Any]) -> None:
+    def forward_began(self, call: Call, module: torch.nn.Module, args: Sequence[Any], kwargs: dict[str, Any]) -> None:
         """Measure what enters a model, once for each model of a backward."""
         if id(call.root) in self._models or len(self._models) >= _MOST_CALLS:
             return
@@ -105,11 +106,11 @@ class Samples:
                 self._remember(hashes)
                 self._hashes = {"hashes": hashes, "target_hashes": None}
         if "modes" in self.plan:
-            modes = self.run("modes", "describe_modes", call.module)
+            modes = self.run("modes", "describe_modes", module)
             if modes is not None:
                 self._modes.append((call.root, modes))
         if "activations" in self.plan:
-            self._watch_activations(call.module)
+            self._watch_activations(module)
 
     def _watch_activations(self, module: torch.nn.Module) -> None:
         sampler = self.run("activations", "ActivationSampler", module)

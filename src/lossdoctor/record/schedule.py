@@ -14,6 +14,8 @@ from collections.abc import Callable
 CREDIT_STEPS = 20  # ecosystem.md, recommended set: "always the first ~20 steps"
 CREDIT_SECONDS = 0.3  # start may cost at most 0.3 s more (issue 2)
 STEP_SECONDS = 30e-6  # DESIGN, promise 3: the larger of 1 % of a step and 30 us
+LIGHT_SECONDS = 15e-6  # what the part that runs at every step takes of that (2 cores of 2024, busy: 16 to 20 us)
+_LONGEST_WAIT = 10_000  # steps; a cost that was misjudged is looked at again
 DENSITY = 64  # one sample per 1/64 of the steps so far: about 45 samples per doubling of the steps
 
 # Shares of the allowance, starting values: what a rule reads most often gets most.
@@ -67,8 +69,8 @@ class Budget:
 
     Example:
         >>> budget = Budget(0.01)
-        >>> budget.affords("gradient", step=0)
-        True
+        >>> budget.wait("gradient", step=0, elapsed=0.0)
+        0
     """
 
     def __init__(self, share: float, clock: Callable[[], float] = time.thread_time) -> None:
@@ -84,14 +86,27 @@ class Budget:
         """CPU seconds that all costly probes took so far."""
         return sum(cost.spent for cost in self.costs.values())
 
-    def affords(self, probe: str, step: int) -> bool:
-        """Tell whether a probe may run now."""
+    def wait(self, probe: str, step: int, elapsed: float) -> int:
+        """Return after how many steps a probe can be afforded; 0 is now.
+
+        Args:
+            probe: name in `SHARES`.
+            step: of its track.
+            elapsed: CPU seconds so far, from `elapsed()`.
+        """
         cost = self.costs[probe]
         if step < CREDIT_STEPS and cost.median <= self._credit:
-            return True
-        elapsed = self.clock() - self._began
-        allowance = max(self.share * elapsed, self.share / 0.01 * STEP_SECONDS * self.steps)
-        return SHARES[probe] * allowance - cost.spent >= cost.median
+            return 0
+        allowance = max(self.share * elapsed, self.share / 0.01 * STEP_SECONDS * self.steps) - LIGHT_SECONDS * self.steps
+        missing = cost.spent + cost.median - SHARES[probe] * allowance
+        if missing <= 0:
+            return 0
+        a_step = SHARES[probe] * allowance / max(1, self.steps)
+        return min(_LONGEST_WAIT, 1 + int(missing / a_step)) if a_step > 0 else _LONGEST_WAIT
+
+    def elapsed(self) -> float:
+        """Return CPU seconds of this thread since the start."""
+        return self.clock() - self._began
 
     def pay(self, probe: str, seconds: float, step: int) -> None:
         """Count what a probe has cost; the credit of the first steps pays for itself."""
@@ -123,12 +138,13 @@ class Schedule:
         self._next = dict.fromkeys(probes, 0)
         self._random = random.Random(0)  # its own state: the script's is not touched
 
-    def due(self, probe: str, step: int) -> bool:
+    def due(self, probe: str, step: int, elapsed: float | None = None) -> bool:
         """Tell whether a probe is due at a step and affordable; where it is, it is not due again soon."""
         if step < self._next[probe]:
             return False
-        if not self.budget.affords(probe, step):
-            self._next[probe] = step + 1 + step // (4 * DENSITY)
+        wait = self.budget.wait(probe, step, self.budget.elapsed() if elapsed is None else elapsed)
+        if wait:
+            self._next[probe] = step + wait
             return False
         gap = 1 if step < CREDIT_STEPS else max(1, step // DENSITY)
         # Two optimisers that alternate would always meet the same one of an even gap.
@@ -137,7 +153,8 @@ class Schedule:
 
     def plan(self, step: int) -> set[str]:
         """Return all probes that are due at a step."""
-        due = {probe for probe in self._next if self.due(probe, step)}
+        elapsed = self.budget.elapsed()
+        due = {probe for probe in self._next if self.due(probe, step, elapsed)}
         self.earliest = min(self._next.values())
         return due
 

@@ -17,6 +17,7 @@ import torch.nn.functional
 import torch.utils.data.dataloader
 from torch.compiler import is_compiling
 from torch.nn.utils import clip_grad
+from torch.optim import lr_scheduler
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
 from lossdoctor.record.events import Observer
@@ -94,6 +95,9 @@ class Seams:
         self._patch(torch.optim.Optimizer, "__init__", optimizer_made)
         self._patch(torch.optim.Optimizer, "zero_grad", zero_grad)
         self._patch(torch.amp.GradScaler, "scale", scale)
+        for kind in vars(lr_scheduler).values():
+            if isinstance(kind, type) and issubclass(kind, lr_scheduler.LRScheduler):
+                self._patch(kind, "__init__", scheduler_made)
         self._undo.append(register_optimizer_step_pre_hook(_step_pre(observer)).remove)
         self._undo.append(register_optimizer_step_post_hook(_step_post(observer)).remove)
 
@@ -239,9 +243,9 @@ def loader_next(original: Any, observer: Observer) -> Any:
         try:
             batch = original(self)
         except StopIteration:
-            observer.loader_ended(self, began)
+            observer.loader_ended(began)
             raise
-        observer.loader_gave(self, batch, began)
+        observer.loader_gave(self, began)
         return batch
 
     return __next__
@@ -281,6 +285,18 @@ def optimizer_made(original: Any, observer: Observer) -> Any:
         original(self, *args, **kwargs)
         if not observer.off:
             observer.optimizer_made(self)
+
+    return __init__
+
+
+@unseen
+def scheduler_made(original: Any, observer: Observer) -> Any:
+    """Know which learning-rate schedulers exist."""
+
+    def __init__(self: Any, *args: Any, **kwargs: Any) -> None:  # noqa: N807
+        original(self, *args, **kwargs)
+        if not observer.off:
+            observer.scheduler_made(self)
 
     return __init__
 

@@ -5,15 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+import torch
 from torch import Tensor
 
 from lossdoctor.record.pairing import Pairing
 from lossdoctor.record.schedule import Schedule
-from lossdoctor.record.tracks import Forward, Track
+from lossdoctor.record.tracks import Track
 from lossdoctor.record.values import NAN, Value, numbers, value_of
+from lossdoctor.record.window import Call, Forward
 
 if TYPE_CHECKING:
-    from lossdoctor.record.events import Call, Observer
+    from lossdoctor.record.events import Observer
     from lossdoctor.record.parameters import Root
 
 MOST_HASHES = 4096  # of one pass, docs/architecture.md
@@ -105,7 +107,7 @@ class Passes:
 
     # -- what a pass is made of ------------------------------------------------------------------------------------------
 
-    def forward_began(self, call: Call, args: Sequence[Any], kwargs: dict[str, Any]) -> None:
+    def forward_began(self, call: Call, module: torch.nn.Module, args: Sequence[Any], kwargs: dict[str, Any]) -> None:
         """Note a forward without a backward to come."""
         observer = self.observer
         self.leave()
@@ -130,7 +132,7 @@ class Passes:
         current.known_rows += sum(each in observer.samples.trained_rows for each in hashes)
         if current.forwards == 0:
             current.input = observer.samples.run("validation", "describe_inputs", tuple(args), kwargs)
-            current.modes = observer.samples.run("validation", "describe_modes", call.module)
+            current.modes = observer.samples.run("validation", "describe_modes", module)
 
     def _begin(self, call: Call, began: float) -> Pass:
         full = self.count < _FULL or self._schedule.due("validation", self.count)
@@ -176,13 +178,12 @@ class Passes:
             pairing = current.pairing
             self._quiet(lambda: _meet(kind, pairing, current.forwards, output, target))
 
-    def surplus(self, forwards: Sequence[Forward], losses: Sequence[Value], began: float, ended: float) -> None:
+    def surplus(self, forwards: Sequence[Forward], losses: Sequence[Value], now: float) -> None:
         """Take forwards that turned out to lead to no backward, although gradients were on."""
-        current = Pass(forwards[0].root, began - self.observer.began, None)
-        current.ended = ended - self.observer.began
+        current = Pass(forwards[0][0], now - self.observer.began, None)
         current.forwards = len(forwards)
-        current.rows = sum(forward.rows for forward in forwards if forward.rows == forward.rows)
-        current.grad, current.training = True, forwards[-1].training
+        current.rows = sum(rows for _, _, rows in forwards if rows == rows)
+        current.grad, current.training = True, forwards[-1][1]
         rows = current.rows / len(forwards)
         current.losses = [(loss, rows) for loss in losses]
         self._finish(current)

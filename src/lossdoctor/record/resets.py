@@ -1,0 +1,94 @@
+"""Tell whether gradients were reset between a step and the next backward calls."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Sequence
+
+from torch import Tensor
+
+_EVERY_ON_DEVICE = 16  # looks at values that lie on a device make it wait: only now and then
+
+
+class Resets:
+    """Tell whether the gradients of some parameters were reset.
+
+    One parameter stands for all: the smallest with a gradient that is not zero. Its gradient was reset when it is None, another
+    tensor, or was written to by someone else than backward, or is all zero (`grad.data.zero_()` leaves no other mark).
+
+    Example:
+        >>> import torch
+        >>> weight = torch.ones(1, requires_grad=True)
+        >>> (2 * weight).sum().backward()
+        >>> resets = Resets()
+        >>> resets.keep(lambda: [weight])
+        >>> resets.look()
+        False
+        >>> weight.grad = None
+        >>> resets.look()
+        True
+    """
+
+    __slots__ = ("_gradient", "_looks", "_sentinel", "_version", "asked", "seen")
+
+    def __init__(self) -> None:
+        self.seen = True
+        self.asked = False
+        self._sentinel: weakref.ref[Tensor] | None = None
+        self._gradient: weakref.ref[Tensor] | None = None
+        self._version = 0
+        self._looks = 0
+
+    @property
+    def sentinel(self) -> Tensor | None:
+        """The parameter that stands for all."""
+        return self._sentinel() if self._sentinel is not None else None
+
+    def keep(self, parameters: Callable[[], Sequence[Tensor]]) -> None:
+        """Remember the gradient as it is now, right after a step.
+
+        Args:
+            parameters: asked for where the one that stands for all has no gradient.
+        """
+        sentinel = self.sentinel
+        gradient = sentinel.grad if sentinel is not None else None
+        if gradient is None:
+            sentinel = _smallest(parameters())
+            self._sentinel = weakref.ref(sentinel) if sentinel is not None else None
+            gradient = sentinel.grad if sentinel is not None else None
+        self.seen = self.asked = False
+        self._remember(gradient)
+
+    def look(self) -> bool:
+        """Look, at the entry of a backward call, whether a reset has happened since; return the answer."""
+        self.asked = True
+        sentinel, kept = self.sentinel, self._gradient
+        gradient = sentinel.grad if sentinel is not None else None
+        if gradient is None or kept is None or kept() is not gradient or gradient._version != self._version:
+            self.seen = True
+            return True
+        self._looks += 1
+        if gradient.is_cpu or self._looks % _EVERY_ON_DEVICE == 1:
+            self.seen = not bool(gradient.any())
+        return self.seen
+
+    def follow(self) -> None:
+        """Remember the gradient again after a backward call of the script."""
+        sentinel = self.sentinel
+        self._remember(sentinel.grad if sentinel is not None else None)
+
+    def _remember(self, gradient: Tensor | None) -> None:
+        if gradient is None:
+            self._gradient = None
+            return
+        self._gradient = weakref.ref(gradient)
+        self._version = gradient._version
+
+
+def _smallest(parameters: Sequence[Tensor]) -> Tensor | None:
+    found = [parameter for parameter in parameters if parameter.grad is not None and not parameter.grad.is_sparse]
+    found.sort(key=lambda parameter: parameter.numel())
+    for parameter in found[:8]:
+        if parameter.grad is not None and parameter.grad.any():
+            return parameter
+    return found[0] if found else None
