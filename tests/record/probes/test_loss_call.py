@@ -163,6 +163,15 @@ def test_probabilities_are_told_from_logits():
     assert describe("binary_cross_entropy_with_logits", logits.sigmoid(), torch.ones(8, 3))["inside_unit"] == 1
 
 
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float64])
+def test_probabilities_are_told_in_every_precision(dtype):
+    probabilities = (torch.randn(200, 50) * 2).to(dtype).softmax(1)
+    assert describe_loss_call("cross_entropy", (probabilities, torch.zeros(200).long()), {}, torch.tensor(1.0))["rows_sum_to_one"] == 1
+    assert (
+        describe_loss_call("cross_entropy", (probabilities * 0.9, torch.zeros(200).long()), {}, torch.tensor(1.0))["rows_sum_to_one"] == 0
+    )
+
+
 def test_the_operation_behind_the_input_is_seen_through_views():
     hidden = torch.randn(4, 6, requires_grad=True)
     probabilities = torch.softmax(hidden.view(4, 2, 3), -1).transpose(0, 1).reshape(-1, 3)[1:].squeeze()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -30,6 +30,7 @@ class LossRows:
         classes: how many classes there are; None where targets are no classes.
         ignore: the class number that does not count.
         count: how many targets the call has, looked at or not.
+        half: whether the inputs are of half precision.
 
     Example:
         >>> import torch
@@ -44,6 +45,7 @@ class LossRows:
     classes: int | None = None
     ignore: int | None = None
     count: int = 0
+    half: bool = False
 
     @classmethod
     def of(cls, kind: str, prediction: object, target: object, bound: Mapping[str, Any]) -> LossRows | None:
@@ -52,9 +54,13 @@ class LossRows:
         if targets is None or not targets.numel() or targets.is_complex() or (inputs is not None and inputs.is_complex()):
             return None
         inputs = None if inputs is None or not inputs.numel() else inputs.detach()
-        if kind in CLASSES:
-            return None if inputs is None or not inputs.dim() else _of_classes(inputs, targets.detach(), bound)
-        return _of_columns(inputs, targets.detach())
+        if kind not in CLASSES:
+            rows = _of_columns(inputs, targets.detach())
+        elif inputs is None or not inputs.dim():
+            return None
+        else:
+            rows = _of_classes(inputs, targets.detach(), bound)
+        return replace(rows, half=inputs is not None and inputs.dtype.itemsize < 4)
 
     @property
     def soft(self) -> bool:

@@ -14,7 +14,8 @@ from torch.nn.parameter import UninitializedTensorMixin  # type: ignore[attr-def
 _PLAIN = (Tensor, torch.nn.Parameter)
 _WIDE = (torch.float32, torch.float64)
 _HALF = (torch.float16, torch.bfloat16)
-_LONG = (torch.float64, torch.int64, torch.int32, torch.uint32, torch.uint64)  # float32 holds whole numbers up to 2^24
+# float32 holds whole numbers up to 2^24 only; torch before 2.3 knows no wide unsigned ones.
+_LONG = (torch.float64, torch.int64, torch.int32, *(getattr(torch, name) for name in ("uint32", "uint64") if hasattr(torch, name)))
 
 
 def local(tensor: object) -> Tensor | None:
