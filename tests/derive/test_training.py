@@ -78,37 +78,68 @@ def test_update_sizes_without_any_gradient_are_empty() -> None:
         update_sizes(Training())
 
 
-STEP_TIMES = st.lists(st.tuples(st.floats(1e-4, 0.1), st.floats(0, 1)), min_size=11, max_size=60)
+STEP_TIMES = st.lists(st.tuples(st.floats(1e-4, 0.1), st.floats(0, 1), st.floats(0, 1)), min_size=11, max_size=60)
 
 
 @given(STEP_TIMES, st.integers(0, 59))
-def test_wait_share_is_waiting_over_all_in_the_middle_stretch(times: list[tuple[float, float]], validated: int) -> None:
-    wall = np.cumsum([time for time, _ in times])
-    loader = [time * share for time, share in times]
-    idle = [0.5 * wait for wait in loader]
+def test_wait_share_is_waiting_over_all_in_the_middle_stretch(times: list[tuple[float, float, float]], validated: int) -> None:
+    wall = np.cumsum([time for time, _, _ in times])
+    loader, idle = ([time * share[i] for time, *share in times] for i in (0, 1))
     begin = wall[validated] + 1e-9 if validated < len(times) - 1 else 1e9
-    found = wait_share(Series.of(wall), [Series.of(loader), Series.of(idle)], [(begin, begin + 1e-8)])
-    kept = [(time, wait) for i, ((time, _), wait) in enumerate(zip(times, loader, strict=True)) if i > 0 and i - 1 != validated]
+    found = wait_share(Series.of(wall), Series.of(loader), Series.of(idle), excluded=[(begin, begin + 1e-8)])
+    durations = [math.nan, *np.diff(wall).tolist()]
+    kept = [each for i, each in enumerate(zip(durations, loader, idle, strict=True)) if i > 0 and i - 1 != validated]
     if len(kept) < 10:
         assert found is None
         return
     assert found is not None
-    parts = [[kept[i] for i in part] for part in np.array_split(np.arange(len(kept)), 10)]
-    shares = [sum(wait for _, wait in part) / sum(time for time, _ in part) for part in parts if part]
+    shares = []
+    for part in np.array_split(np.arange(len(kept)), 10):
+        rows = [kept[i] for i in part]
+        if rows:
+            loading = sum(row[1] for row in rows) / sum(row[0] for row in rows)
+            idling = statistics.median(row[2] for row in rows) / statistics.median(row[0] for row in rows)
+            shares.append(min(1.0, max(loading, idling)))
     assert found.share == pytest.approx(statistics.median(shares), rel=1e-3, abs=1e-6)
-    assert found.total_seconds == pytest.approx(sum(wait for _, wait in kept), rel=1e-6)
+    assert found.steady == pytest.approx(float(np.quantile(shares, 0.25)), rel=1e-3, abs=1e-6)
+
+
+def test_a_thread_that_is_held_up_now_and_then_does_not_wait_for_data() -> None:
+    durations = np.where(np.arange(400) % 20 == 7, 0.02, 0.001)
+    idle = np.where(np.arange(400) % 20 == 7, 0.019, 0.0)
+    found = wait_share(Series.of(np.cumsum(durations)), None, Series.of(idle))
+    assert found is not None
+    assert found.share == 0.0
+
+
+def test_a_thread_that_is_held_up_where_it_is_asked_does_not_wait_for_data() -> None:
+    asked = np.arange(400) % 3 == 0
+    gap = np.where(asked, 0.01, 0.0001)
+    idle = np.where(asked, 0.0099, np.nan)
+    found = wait_share(Series.of(np.cumsum(gap + 0.001)), None, Series.of(idle), Series.of(gap))
+    assert found is not None
+    assert found.share < 0.1
+
+
+def test_a_loader_that_pauses_at_every_fourth_batch_is_waiting() -> None:
+    durations = np.where(np.arange(400) % 4 == 0, 0.013, 0.001)
+    loader = np.where(np.arange(400) % 4 == 0, 0.012, 0.0)
+    found = wait_share(Series.of(np.cumsum(durations)), Series.of(loader), None)
+    assert found is not None
+    assert found.share == pytest.approx(0.75, rel=0.02)
+    assert found.total_seconds == pytest.approx(1.2, rel=0.02)
 
 
 def test_wait_that_was_not_measured_counts_as_none_and_few_steps_tell_nothing() -> None:
     wall = Series.of([0.1 * i for i in range(30)])
-    found = wait_share(wall, [Series.of([math.nan] * 30)])
+    found = wait_share(wall, Series.of([math.nan] * 30), Series.of([math.nan] * 30))
     assert found is not None
     assert found.share == 0.0
-    assert wait_share(Series.of([0.1, 0.2]), []) is None
+    assert wait_share(Series.of([0.1, 0.2]), None, None) is None
 
 
 def test_speedup_is_amdahls() -> None:
-    found = wait_share(Series.of([0.1 * i for i in range(30)]), [Series.of([0.08] * 30)])
+    found = wait_share(Series.of([0.1 * i for i in range(30)]), Series.of([0.08] * 30), None)
     assert found is not None
     assert found.speedup == pytest.approx(5.0)
 

@@ -82,7 +82,8 @@ def _share(rows: Sequence[Row]) -> float | None:
 
 
 def _longest(groups: Sequence[list[Row]]) -> list[Row]:
-    return sorted(max(groups, key=len, default=[]), key=lambda row: row.step)
+    longest: list[Row] = max(groups, key=lambda group: len(group), default=[])
+    return sorted(longest, key=lambda row: row.step)
 
 
 def field_series(rows: Sequence[Row], field: str) -> Series:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 
 from lossdoctor.core.run import Floats, Series
 
@@ -17,20 +18,19 @@ class Wait:
     """Hold where the time of the steps goes.
 
     Args:
-        share: waiting over all of a step, in the middle one of ten stretches of the run.
-        low, high: lowest and highest share of the ten stretches.
-        wait_seconds: mean wait of a step.
+        share: waiting over all of a step, in the middle one of the stretches of the run.
+        steady: share in the stretch that a quarter of them lie below: of a wait that lasts it is about the same.
+        wait_seconds: wait of a step, share times duration.
         step_seconds: mean duration of a step, wait included, validation left out.
         total_seconds: waiting of the whole run.
 
     Example:
-        >>> Wait(0.75, 0.7, 0.8, 0.003, 0.004, 1.2).speedup
+        >>> Wait(0.75, 0.7, 0.003, 0.004, 1.2).speedup
         4.0
     """
 
     share: float
-    low: float
-    high: float
+    steady: float
     wait_seconds: float
     step_seconds: float
     total_seconds: float
@@ -41,51 +41,68 @@ class Wait:
         return 1.0 / max(1.0 - self.share, 1e-3)
 
 
-def wait_share(wall: Series, waits: Sequence[Series], excluded: Sequence[tuple[float, float]] = (), stretches: int = 10) -> Wait | None:
+def wait_share(
+    wall: Series,
+    loader: Series | None,
+    idle: Series | None,
+    gap: Series | None = None,
+    excluded: Sequence[tuple[float, float]] = (),
+    stretches: int = 10,
+) -> Wait | None:
     """Divide the time that steps wait for data by the time that they take.
+
+    Time in a loader is summed, since a pause once per epoch, or at every fourth batch of four workers, is waiting too. Idle time
+    outside of one is taken as the median of a stretch, and never above the median gap: on a busy machine a thread that is held up
+    now and then looks idle, and most so at the steps at which it is asked. Where both were measured the larger counts, as a loader
+    that sleeps is idle.
 
     Args:
         wall: end of each step, in s on one clock.
-        waits: kinds of waiting in s, one value per step each; where they overlap the longest counts, so that nothing is
-            counted twice. NaN means not measured.
+        loader: time inside loaders before each step, in s.
+        idle: time before each step in which the thread neither computed nor waited for a core, in s; NaN where not measured.
+        gap: time before each step outside the model, in s; all of it where left out.
         excluded: (begin, end) of validation passes on the same clock; steps that hold one are left out.
-        stretches: into how many parts the run is divided; sums, not medians, within each, since a pause once per epoch is
-            waiting too.
+        stretches: into how many parts the run is divided.
 
     Returns:
         None for fewer than ten steps.
 
     Example:
         >>> steps = Series.of([0.1 * i for i in range(21)])
-        >>> round(wait_share(steps, [Series.of([0.05] * 21)]).share, 6)
+        >>> round(wait_share(steps, Series.of([0.05] * 21), None).share, 6)
         0.5
     """
-    duration, waited = _per_step(wall, waits)
+    with np.errstate(invalid="ignore"):  # a damaged clock
+        duration = np.diff(wall.values)
     keep = _outside(wall, excluded) & np.isfinite(duration) & (duration > 0)
     if keep.sum() < LEAST_STEPS:
         return None
-    duration, waited = duration[keep], np.minimum(waited[keep], duration[keep])
-    parts = [chosen for chosen in np.array_split(np.arange(len(duration)), stretches) if len(chosen)]
-    shares = [float(waited[part].sum() / duration[part].sum()) for part in parts]
-    return Wait(float(np.median(shares)), min(shares), max(shares), float(waited.mean()), float(duration.mean()), float(waited.sum()))
+    loading = np.minimum(np.nan_to_num(_aligned(loader, wall)[1:]), duration)[keep]
+    idling = np.minimum(_aligned(idle, wall)[1:], duration)[keep]
+    gaps = np.fmin(_aligned(gap, wall)[1:], duration)[keep]
+    duration = duration[keep]
+    parts = [part for part in np.array_split(np.arange(len(duration)), stretches) if len(part)]
+    shares = [_share(duration[part], loading[part], idling[part], gaps[part]) for part in parts]
+    waited = sum(share * float(duration[part].sum()) for share, part in zip(shares, parts, strict=True))
+    share = float(np.median(shares))
+    return Wait(share, float(np.quantile(shares, 0.25)), share * float(duration.mean()), float(duration.mean()), waited)
 
 
-def _per_step(wall: Series, waits: Sequence[Series]) -> tuple[Floats, Floats]:
-    """Return duration and wait of every step but the first, whose beginning is not known."""
-    duration = np.diff(wall.values)
-    aligned = [_aligned(wait, wall) for wait in waits]
-    longest = np.max(aligned, axis=0) if aligned else np.zeros(len(wall))
-    return duration, longest[1:]
+def _share(duration: Floats, loading: Floats, idling: Floats, gaps: Floats) -> float:
+    known = np.isfinite(idling)
+    steady = min(float(np.median(idling[known])), float(np.median(gaps))) if known.sum() > len(duration) / 4 else 0.0
+    return min(1.0, max(float(loading.sum() / duration.sum()), steady / float(np.median(duration))))
 
 
-def _aligned(wait: Series, wall: Series) -> Floats:
-    values = np.zeros(len(wall))
-    _, mine, its = np.intersect1d(wall.steps, wait.steps, return_indices=True)
-    values[mine] = np.nan_to_num(wait.values[its])
+def _aligned(wait: Series | None, wall: Series) -> Floats:
+    values = np.full(len(wall), np.nan)
+    if wait is not None:
+        _, mine, its = np.intersect1d(wall.steps, wait.steps, return_indices=True)
+        values[mine] = wait.values[its]
     return values
 
 
-def _outside(wall: Series, excluded: Sequence[tuple[float, float]]) -> np.ndarray:
+def _outside(wall: Series, excluded: Sequence[tuple[float, float]]) -> npt.NDArray[np.bool_]:
     """Tell for every step but the first whether it holds none of the excluded stretches."""
     held = np.zeros(max(0, len(wall) - 1), dtype=bool)
     for begin, end in excluded:
