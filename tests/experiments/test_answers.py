@@ -70,14 +70,14 @@ def test_a_bigram_beats_the_unigram_on_text_and_not_on_noise():
 def test_the_rate_that_moves_the_weights_by_one_percent_heals_both_ends(problem):
     for rate in (30.0, 1e-8):
         held = train(network(), *problem, rate=rate)
-        facts = answer(held, "rate_rerun", {"optimizer": "Adam", "settings": {"lr": rate}})
+        facts = answer(held, "rate", {"optimizer": "Adam", "settings": {"lr": rate}})
         assert facts["other_end"] < 0.6 * facts["start"]
         assert facts["own_end"] > 0.9 * facts["start"]
 
 
 def test_standardising_cures_large_inputs_and_a_fresh_start_does_not(problem):
     inputs, labels = problem
-    facts = answer(train(network(), inputs * 300 + 100, labels), "standardised_forward")
+    facts = answer(train(network(), inputs * 300 + 100, labels), "standardise")
     assert facts["first"] > 5 * facts["guess"]
     assert facts["standardised"] < 1.5 * facts["guess"]
     assert facts["reinitialised"] > 5 * facts["guess"]
@@ -85,7 +85,7 @@ def test_standardising_cures_large_inputs_and_a_fresh_start_does_not(problem):
 
 def test_rows_left_out_tell_learning_from_memorising(problem):
     inputs, labels = problem
-    real = answer(train(network(), inputs, labels), "unseen_rows")
-    shuffled = answer(train(network(), inputs, labels[torch.randperm(2000)]), "unseen_rows")
+    real = answer(train(network(), inputs, labels), "unseen")
+    shuffled = answer(train(network(), inputs, labels[torch.randperm(2000)]), "unseen")
     assert real["unseen_best"] < 0.6 * real["guess"]
     assert shuffled["unseen_best"] > 0.95 * shuffled["guess"]

@@ -10,7 +10,7 @@ from lossdoctor.core.fault import faults
 from lossdoctor.core.run import Training
 
 # Cheapest first: what each took on small problems, one busy core (0.03, 0.3 to 5, 1, 1, 1 to 3 s).
-ORDER = ("standardised_forward", "memorise", "rate_rerun", "unseen_rows", "baseline")
+ORDER = ("standardise", "memorise", "rate", "unseen", "baseline")
 
 
 def next_experiment(diagnosis: Diagnosis, training: Training, full: bool = False, asked: Sequence[str] = ()) -> str | None:
