@@ -12,7 +12,7 @@ from made_faults import made, training
 from lossdoctor.core.errors import UsageError
 from lossdoctor.core.fault import Fault
 from lossdoctor.core.run import Run, Series, Training
-from lossdoctor.diagnose import diagnose, judge, strength
+from lossdoctor.diagnose import diagnose, judge, strength, vitals
 
 pytestmark = pytest.mark.usefixtures("four")
 
@@ -123,3 +123,17 @@ def test_strength_for_the_bench_is_zero_where_a_rule_cannot_answer(four: dict[st
     assert strength(four["cause"], training(cause=0.4)) == 0.4
     assert strength(four["cause"], training(cause="missing")) == 0.0
     assert strength(four["cause"], Training()) == 0.0
+
+
+def test_a_figure_that_breaks_costs_the_figure_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: object) -> None:
+        raise ZeroDivisionError("of our own")
+
+    monkeypatch.setattr(vitals, "vitals", broken)
+    diagnosis = diagnose(Run(trainings=[training(cause=1.0)]))
+    assert (diagnosis.verdict, diagnosis.vitals) == ("cause", {})
+    assert diagnosis.notes == ["broke: vitals: ZeroDivisionError: of our own"]
+
+
+def test_a_training_taken_out_of_its_run_is_judged_alone() -> None:
+    assert diagnose(Run(trainings=[training(index=3, phase_of=2, cause=1.0)])).verdict == "cause"

@@ -79,10 +79,11 @@ def settle(trainings: Sequence[Training], findings: Sequence[Finding], failed: S
 
 
 def _chains(trainings: Sequence[Training]) -> list[list[int]]:
+    """Return the positions of the trainings, phases of one another together."""
     chains: list[list[int]] = []
     for position, training in enumerate(trainings):
-        chain = next((chain for chain in chains if training.phase_of in chain), None)
-        if training.phase_of is None or chain is None:
+        chain = next((chain for chain in chains if training.phase_of in [trainings[i].index for i in chain]), None)
+        if chain is None:
             chains.append([position])
         else:
             chain.append(position)

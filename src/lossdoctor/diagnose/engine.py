@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
-from typing import Any, Literal
+from collections.abc import Callable, Sequence
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 
@@ -16,6 +16,7 @@ from lossdoctor.core.signals import SIGNALS
 from lossdoctor.diagnose import across, confidence, machine, triage, vitals
 
 Mode = Literal["run", "check", "read"]
+T = TypeVar("T")
 
 PRESENT = 0.8  # DESIGN "Present, severity, healthy"
 SUSPECTED = 0.3
@@ -39,22 +40,47 @@ def diagnose(run: Run, *, select: Sequence[str] = (), ignore: Sequence[str] = ()
         'undetermined'
     """
     chosen = choose(select, ignore)
-    failed = [vitals.failed(training) for training in run.trainings]
+    diagnosis = Diagnosis(notes=list(run.notes), run=dict(run.facts))
+    attempt = _Attempt(diagnosis)
+    failed = [attempt("failed", lambda each=each: vitals.failed(each), False) for each in run.trainings]
     judged = {fault.slug: [judge(fault, training, mode) for training in run.trainings] for fault in chosen}
     findings = [across.settle(run.trainings, judged[fault.slug], failed) if run.trainings else _untrained(fault) for fault in chosen]
     main = across.main_training(run.trainings)
-    diagnosis = Diagnosis(notes=list(run.notes), run=dict(run.facts))
     diagnosis.findings = triage.arrange(findings, {fault.slug: fault.explains for fault in chosen})
-    diagnosis.verdict = triage.verdict(diagnosis.findings, main is None or failed[main.index])
+    diagnosis.verdict = triage.verdict(diagnosis.findings, _did_fail(run, main, failed))
     diagnosis.next_step = triage.next_step(diagnosis, chosen, mode, str(run.facts.get("script", "SCRIPT")))
-    diagnosis.trainings = [_summary(training, [each[i] for each in judged.values()]) for i, training in enumerate(run.trainings)]
+    diagnosis.trainings = [
+        attempt("trainings", lambda i=i: _summary(run.trainings[i], [each[i] for each in judged.values()]), {})
+        for i in range(len(run.trainings))
+    ]
     if main is None:
         diagnosis.notes.append("nothing was trained: no backward was seen")
     else:
-        diagnosis.vitals, diagnosis.curve = vitals.vitals(run, main), vitals.curve(main)
         diagnosis.experiments = [dataclasses.asdict(experiment) for experiment in main.experiments.values()]
-    diagnosis.bigger_machine, diagnosis.conditions = machine.answer(diagnosis, main)
+        diagnosis.vitals = attempt("vitals", lambda: vitals.vitals(run, main), {})
+        diagnosis.curve = attempt("curve", lambda: vitals.curve(main), [])
+    answer = attempt("machine", lambda: machine.answer(diagnosis, main), (diagnosis.bigger_machine, []))
+    diagnosis.bigger_machine, diagnosis.conditions = answer
     return diagnosis
+
+
+class _Attempt:
+    """Compute a figure; an error of ours in it costs the figure, not the diagnosis."""
+
+    def __init__(self, diagnosis: Diagnosis) -> None:
+        self.diagnosis = diagnosis
+
+    def __call__(self, what: str, function: Callable[[], T], default: T) -> T:
+        try:
+            with np.errstate(all="ignore"):
+                return function()
+        except Exception as error:
+            self.diagnosis.notes.append(f"broke: {what}: {type(error).__name__}: {error}")
+            return default
+
+
+def _did_fail(run: Run, main: Training | None, failed: Sequence[bool]) -> bool:
+    return main is None or any(each is main and bad for each, bad in zip(run.trainings, failed, strict=True))
 
 
 def choose(select: Sequence[str] = (), ignore: Sequence[str] = ()) -> list[Fault]:

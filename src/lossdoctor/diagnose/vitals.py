@@ -57,12 +57,12 @@ def failed(training: Training) -> bool:
 
 def waiting(training: Training) -> Wait | None:
     """Return where the time of the steps goes: to waiting in the loader, or idle, or to work; None where it was not measured."""
-    waits = [training.signals[name] for name in ("loader_seconds", "idle_seconds") if name in training.signals]
-    if "wall" not in training.signals or not waits:
+    wall, loader, idle = (training.signals.get(name) for name in ("wall", "loader_seconds", "idle_seconds"))
+    if wall is None or (loader is None and idle is None):
         return None
     passes = [(row.get("began"), row.get("seconds")) for row in training.rows.get("validation", [])]
     excluded = [(began, began + seconds) for began, seconds in passes if began is not None and seconds is not None]
-    return wait_share(training.signals["wall"], waits, excluded)
+    return wait_share(wall, loader, idle, training.signals.get("gap_seconds"), excluded)
 
 
 def _best(training: Training, field: str, best: Any) -> float | None:

@@ -40,6 +40,7 @@ from lossdoctor.core.diagnosis import Evidence
 from lossdoctor.core.errors import SignalMissing
 from lossdoctor.core.fault import Detection, Example, Fault, Plant, Treatment
 from lossdoctor.core.run import Row, Series, Training
+from lossdoctor.derive.outcome import broken_from
 
 # Fewer backwards than this may be the beginning of an accumulation (starting value).
 ENOUGH_STEPS = 5
@@ -47,6 +48,8 @@ ENOUGH_STEPS = 5
 CLEARED_SHARE = 0.9
 # Gradients that are exactly zero may have been cleared, or never have been anything else: a suspicion.
 UNSURE = 0.6
+# Weights that were compared at several steps, or once only.
+CERTAIN, LIKELY = 1.0, 0.85
 
 
 def detect(training: Training) -> Detection | None:
@@ -57,24 +60,37 @@ def detect(training: Training) -> Detection | None:
 
 
 def _never_stepped(training: Training) -> Detection | None:
-    if not training.fact("optimizers_idle"):
+    idle = [each for each in training.fact("optimizers_idle") or () if (each.get("shared") or 0) > 0]
+    if not idle or broken_from(training.series("loss")) is not None:
         return None
-    changed = [row.get("changed") for row in training.table("coverage")]
-    known = [float(share) for share in changed if share is not None and np.isfinite(share)]
-    if not known:
-        raise SignalMissing("coverage", "let the run go on for some more steps")
-    if max(known) > 0:
+    looks, moved = _changes(training)
+    if moved:
         return None
+    if not looks:
+        raise SignalMissing("displacements", "let the run go on for some more steps")
     steps = (0, training.steps - 1)
-    held = "an optimiser holds these parameters and never stepped"
+    held = f"{idle[0].get('name')} holds these parameters and never stepped"
     return Detection(
-        1.0,
+        CERTAIN if looks > 1 else LIKELY,
         (
-            Evidence("coverage", steps, 0.0, "above 0", f"no parameter changed over {training.steps} backwards"),
+            Evidence(
+                "displacements", steps, 0.0, "above 0", f"no parameter changed, looked at {looks} times in {training.steps} backwards"
+            ),
             Evidence("optimizer", steps, "0 steps", f"about {training.steps} steps", held),
         ),
         where=training.where("backward"),
     )
+
+
+def _changes(training: Training) -> tuple[int, bool]:
+    """Return how often it was looked whether the parameters change, and whether one ever did."""
+    looks, moved = 0, False
+    for name in ("update_ratios", "displacements"):
+        series = training.signals.get(name)
+        if series is not None and len(series):
+            known = series.values[np.isfinite(series.values).any(axis=-1)]
+            looks, moved = max(looks, len(known)), moved or bool(np.nansum(known) > 0)
+    return looks, moved
 
 
 def _stepped_on_nothing(training: Training) -> Detection | None:
@@ -109,10 +125,10 @@ def _was_cleared(training: Training) -> bool:
     return bool(known) and min(known) > 0
 
 
-def _by_hand(changed: float, idle: int, steps: int = 12) -> Training:
-    rows = [Row(step, {"changed": changed, "missed": 0}) for step in range(0, steps, 4)]
-    facts = {"what": "manual", "optimizers_idle": idle}
-    return Training(signals={"loss": Series.of([1.4] * steps)}, rows={"coverage": rows}, facts=facts)
+def _by_hand(change: float, shared: int, looks: int = 3) -> Training:
+    idle = [{"name": "Adam", "held": 4, "shared": shared}] if shared else []
+    signals = {"loss": Series.of([1.4] * 12), "displacements": Series.of([[change, change]] * looks)}
+    return Training(signals=signals, facts={"what": "manual", "optimizers_idle": idle})
 
 
 def _stepped(no_gradient: Sequence[float], norms: Sequence[float] = (), missed: int = 0, **call: Any) -> Training:
@@ -128,20 +144,22 @@ FAULT = Fault(
     slug="step-missing",
     title="The weights are never moved",
     detect=detect,
-    needs=("loss", "coverage"),
+    needs=("loss",),
     fix="Call optimizer.step() after loss.backward(), once per step.",
     explains=("lr-too-low", "loss-flat", "underfitting", "labels-meaningless", "model-too-small", "vanishing-gradients"),
     examples=(
-        Example("sick", _by_hand(changed=0.0, idle=1), "an optimiser that never steps, weights at rest"),
+        Example("sick", _by_hand(0.0, shared=4), "an optimiser that never steps, weights at rest"),
+        Example("sick", _by_hand(0.0, shared=4, looks=1), "the same, looked at once"),
         Example("sick", _stepped([1.0] * 9, norms=[nan, nan]), "gradients cleared to None before the step"),
         Example("sick", _stepped([1.0] * 9, norms=[0.0, 0.0], input_std=0.7), "gradients cleared to zero before the step"),
         Example("healthy", _stepped([0.0] * 9, norms=[0.1, 0.2]), "steps on gradients"),
-        Example("healthy", _by_hand(changed=1.0, idle=0), "weights moved by hand, no optimiser"),
-        Example("look-alike", _by_hand(changed=0.0, idle=0), "gradients taken to look at them, no optimiser"),
-        Example("look-alike", _by_hand(changed=1.0, idle=1), "an optimiser kept for its settings, weights moved by hand"),
+        Example("healthy", _by_hand(0.1, shared=0), "weights moved by hand, no optimiser"),
+        Example("look-alike", _by_hand(0.0, shared=0), "gradients taken to look at them, no optimiser"),
+        Example("look-alike", _by_hand(0.1, shared=4), "an optimiser kept for its settings, weights moved by hand"),
         Example("look-alike", _stepped([1.0] * 9, norms=[0.0, 0.0], input_std=0.0), "every unit dead: backward itself gives zero"),
         Example("look-alike", _stepped([1.0] * 9, norms=[nan, nan], missed=4), "the optimiser holds another model's parameters"),
         Example("look-alike", _stepped([1.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 1.0]), "a few steps without a gradient"),
+        Example("look-alike", _by_hand(0.0, shared=4, looks=0), "nothing known of the weights"),
         Example("known miss", _stepped([0.0] * 6), "a condition lets one backward in fifty through"),
     ),
     plants=(
