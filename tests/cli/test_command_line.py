@@ -48,7 +48,7 @@ def test_help_is_quick(doctor: Callable[..., Answer]) -> None:
         answer = doctor(*arguments, entry=f"import atexit, sys; atexit.register(lambda: print('IMPORTED', *sys.modules)); {ENTRY}")
         assert answer.returncode == 0
         imported = set(answer.stdout.split("IMPORTED")[1].split())
-        assert not imported & {"torch", "numpy", "pandas", "rich", "plotly", "jinja2", "sklearn", "psutil", "tomllib", "subprocess"}
+        assert not imported & {"torch", "numpy", "pandas", "rich", "plotly", "jinja2", "sklearn", "psutil", "tomllib"}
         assert [name for name in imported if name.startswith("lossdoctor.cli.")] == []
 
 
