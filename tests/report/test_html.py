@@ -54,7 +54,12 @@ def test_a_notebook_card_is_static_and_well_formed(diagnosis: Diagnosis) -> None
 
 def test_a_notebook_card_says_what_the_terminal_says() -> None:
     text = Reader(notebook.html(failing())).text
-    for part in ("Gradients pile up (almost certain, 99%)", "train.py:31", "not_reset 1 (steps 1-599), expected 0", "A bigger machine would not help"):
+    for part in (
+        "Gradients pile up (almost certain, 99%)",
+        "train.py:31",
+        "not_reset 1 (steps 1-599), expected 0",
+        "A bigger machine would not help",
+    ):
         assert part in text
     assert "<svg" in notebook.html(failing())
 
