@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, Literal, TypeVar
 
 import numpy as np
 
-from lossdoctor.core.diagnosis import Diagnosis, Evidence, Finding, Severity
+from lossdoctor.core.diagnosis import BiggerMachine, Diagnosis, Evidence, Finding, Severity
 from lossdoctor.core.errors import SignalMissing
 from lossdoctor.core.fault import Detection, Fault, faults, find_fault
 from lossdoctor.core.run import Run, Training
@@ -42,25 +43,23 @@ def diagnose(run: Run, *, select: Sequence[str] = (), ignore: Sequence[str] = ()
     chosen = choose(select, ignore)
     diagnosis = Diagnosis(notes=list(run.notes), run=dict(run.facts))
     attempt = _Attempt(diagnosis)
-    failed = [attempt("failed", lambda each=each: vitals.failed(each), False) for each in run.trainings]
+    failed = [attempt("failed", partial(vitals.failed, each), False) for each in run.trainings]
     judged = {fault.slug: [judge(fault, training, mode) for training in run.trainings] for fault in chosen}
     findings = [across.settle(run.trainings, judged[fault.slug], failed) if run.trainings else _untrained(fault) for fault in chosen]
     main = across.main_training(run.trainings)
     diagnosis.findings = triage.arrange(findings, {fault.slug: fault.explains for fault in chosen})
     diagnosis.verdict = triage.verdict(diagnosis.findings, _did_fail(run, main, failed))
     diagnosis.next_step = triage.next_step(diagnosis, chosen, mode, str(run.facts.get("script", "SCRIPT")))
-    diagnosis.trainings = [
-        attempt("trainings", lambda i=i: _summary(run.trainings[i], [each[i] for each in judged.values()]), {})
-        for i in range(len(run.trainings))
-    ]
+    shown = [[each[i] for each in judged.values()] for i in range(len(run.trainings))]
+    diagnosis.trainings = [attempt("trainings", partial(_summary, *pair), {}) for pair in zip(run.trainings, shown, strict=True)]
     if main is None:
         diagnosis.notes.append("nothing was trained: no backward was seen")
     else:
         diagnosis.experiments = [dataclasses.asdict(experiment) for experiment in main.experiments.values()]
         diagnosis.vitals = attempt("vitals", lambda: vitals.vitals(run, main), {})
         diagnosis.curve = attempt("curve", lambda: vitals.curve(main), [])
-    answer = attempt("machine", lambda: machine.answer(diagnosis, main), (diagnosis.bigger_machine, []))
-    diagnosis.bigger_machine, diagnosis.conditions = answer
+    unknown: tuple[BiggerMachine, list[dict[str, Any]]] = (diagnosis.bigger_machine, [])
+    diagnosis.bigger_machine, diagnosis.conditions = attempt("machine", lambda: machine.answer(diagnosis, main), unknown)
     return diagnosis
 
 

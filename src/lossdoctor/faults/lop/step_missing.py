@@ -40,7 +40,8 @@ from lossdoctor.core.diagnosis import Evidence
 from lossdoctor.core.errors import SignalMissing
 from lossdoctor.core.fault import Detection, Example, Fault, Plant, Treatment
 from lossdoctor.core.run import Row, Series, Training
-from lossdoctor.derive.outcome import broken_from
+from lossdoctor.derive.level import expected_level
+from lossdoctor.derive.outcome import broken_from, outcome
 
 # Fewer backwards than this may be the beginning of an accumulation (starting value).
 ENOUGH_STEPS = 5
@@ -48,7 +49,7 @@ ENOUGH_STEPS = 5
 CLEARED_SHARE = 0.9
 # Gradients that are exactly zero may have been cleared, or never have been anything else: a suspicion.
 UNSURE = 0.6
-# Weights that were compared at several steps, or once only.
+# Weights that were compared at several steps; or once only, or not and the loss stays where it began.
 CERTAIN, LIKELY = 1.0, 0.85
 
 
@@ -66,20 +67,20 @@ def _never_stepped(training: Training) -> Detection | None:
     looks, moved = _changes(training)
     if moved:
         return None
-    if not looks:
+    if not looks and not (idle[0].get("zero_grad") and _is_flat(training)):
         raise SignalMissing("displacements", "let the run go on for some more steps")
-    steps = (0, training.steps - 1)
-    held = f"{idle[0].get('name')} holds these parameters and never stepped"
-    return Detection(
-        CERTAIN if looks > 1 else LIKELY,
-        (
-            Evidence(
-                "displacements", steps, 0.0, "above 0", f"no parameter changed, looked at {looks} times in {training.steps} backwards"
-            ),
-            Evidence("optimizer", steps, "0 steps", f"about {training.steps} steps", held),
-        ),
-        where=training.where("backward"),
-    )
+    steps, name = (0, training.steps - 1), idle[0].get("name")
+    note = f"{name} holds these parameters, and never stepped in {training.steps} backwards"
+    evidence = [Evidence("optimizer", steps, "0 steps", f"about {training.steps} steps", note)]
+    if looks:
+        evidence.append(Evidence("displacements", steps, 0.0, "above 0", f"no parameter changed, looked at {looks} times"))
+    return Detection(CERTAIN if looks > 1 else LIKELY, tuple(evidence), where=training.where("backward"))
+
+
+def _is_flat(training: Training) -> bool:
+    level = expected_level(training)
+    course = outcome(training.series("loss"), level.guess if level else None)
+    return course is not None and course.stuck
 
 
 def _changes(training: Training) -> tuple[int, bool]:
@@ -125,8 +126,8 @@ def _was_cleared(training: Training) -> bool:
     return bool(known) and min(known) > 0
 
 
-def _by_hand(change: float, shared: int, looks: int = 3) -> Training:
-    idle = [{"name": "Adam", "held": 4, "shared": shared}] if shared else []
+def _by_hand(change: float, shared: int, looks: int = 3, zero_grad: bool = False) -> Training:
+    idle = [{"name": "Adam", "held": 4, "shared": shared, "zero_grad": zero_grad}] if shared else []
     signals = {"loss": Series.of([1.4] * 12), "displacements": Series.of([[change, change]] * looks)}
     return Training(signals=signals, facts={"what": "manual", "optimizers_idle": idle})
 
@@ -150,6 +151,7 @@ FAULT = Fault(
     examples=(
         Example("sick", _by_hand(0.0, shared=4), "an optimiser that never steps, weights at rest"),
         Example("sick", _by_hand(0.0, shared=4, looks=1), "the same, looked at once"),
+        Example("sick", _by_hand(0.0, shared=4, looks=0, zero_grad=True), "gradients reset, loss flat, weights never looked at"),
         Example("sick", _stepped([1.0] * 9, norms=[nan, nan]), "gradients cleared to None before the step"),
         Example("sick", _stepped([1.0] * 9, norms=[0.0, 0.0], input_std=0.7), "gradients cleared to zero before the step"),
         Example("healthy", _stepped([0.0] * 9, norms=[0.1, 0.2]), "steps on gradients"),
