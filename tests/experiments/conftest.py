@@ -15,7 +15,7 @@ def train(model, inputs, targets, loss=functional.cross_entropy, *, rate=1e-3, s
     for _ in range(steps):
         chosen = torch.randint(0, len(inputs), (rows,))
         batch = inputs[chosen]
-        capture.forward_began(model, (batch,), {})
+        capture.forward_began(True, model, (batch,), {})
         output = model(batch)
         capture.forward_ended(output)
         value = loss(output, targets[chosen])

@@ -85,8 +85,11 @@ class Capture:
         self._backwards = 0
         self._next = 0
 
-    def forward_began(self, module: torch.nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
-        """Before an outermost training forward."""
+    def forward_began(self, training: bool, module: torch.nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
+        """Before an outermost forward; one that is not of training ends the step under way without a backward."""
+        if not training:
+            self.drop()
+            return
         with self._guarded():
             if self._tracer is None:
                 if self._backwards < self._next:
@@ -101,6 +104,11 @@ class Capture:
         with self._guarded():
             if self._tracer is not None:
                 self._tracer.module_ended(result)
+
+    def stop(self) -> None:
+        """Capture nothing more."""
+        self.drop()
+        self.wanted = False
 
     def drop(self) -> None:
         """Forget the step under way: its forward raised, or belongs to no training step."""
@@ -132,8 +140,7 @@ class Capture:
         try:
             yield
         except Exception as error:
-            self.drop()
-            self.wanted = False
+            self.stop()
             self.held.refused = f"capturing failed: {type(error).__name__}: {error}"
 
     def _keep(self, tracer: Tracer, program: Program, loss: Tensor) -> None:

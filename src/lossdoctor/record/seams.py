@@ -104,6 +104,7 @@ class Seams:
     def undo(self) -> None:
         """Take all patches out; what a later patch of somebody else covers stays, and passes calls on."""
         self.observer.off = True
+        self.observer.capture.stop()
         while self._undo:
             self._undo.pop()()
 
@@ -156,15 +157,21 @@ def module_call(original: Any, observer: Observer) -> Any:
         call = observer.forward_began(self, args, kwargs)
         if call is None:
             return original(self, *args, **kwargs)
+        capture = observer.capture
+        if capture.wanted:
+            capture.forward_began(call.kind == "training", self, args, kwargs)
         observer.depth = 1
         try:
             result = original(self, *args, **kwargs)
         except BaseException:
+            capture.drop()
             observer.forward_failed(call)
             raise
         finally:
             observer.depth = 0
         observer.forward_ended(call, result)
+        if capture.wanted:
+            capture.forward_ended(result)
         return result
 
     return __call__
@@ -179,6 +186,8 @@ def backward(original: Any, observer: Observer) -> Any:
             original(tensors, *args, **kwargs)
             return
         before = observer.depth
+        if observer.capture.wanted:
+            observer.capture.backward_began(tensors)
         observer.backward_began(tensors)
         observer.depth = 2
         try:
