@@ -11,9 +11,11 @@ import torch
 from torch import Tensor
 from torch.nn import Parameter
 
+from lossdoctor.record.capture import Capture
 from lossdoctor.record.facts import loader_fact, settings
 from lossdoctor.record.gaps import Gaps
 from lossdoctor.record.hands import PENDING, Hands
+from lossdoctor.record.optimizers import Optimizers, parameters_of
 from lossdoctor.record.parameters import Keys, Roots, describe
 from lossdoctor.record.places import user_place
 from lossdoctor.record.samples import Samples
@@ -55,13 +57,13 @@ class Observer:
         self.tracks: list[Track] = []
         self.tracks_seen = False
         self.samples = Samples(self)
+        self.capture = Capture()
         self.passes = Passes(self)
         self.hands = Hands(self)
         self.gaps = Gaps(self.clock)
         self.window = Window()
         self.began = self.clock()
-        self._by_optimizer: dict[int, tuple[weakref.ref[Any], Track]] = {}
-        self._optimizers: dict[int, tuple[weakref.ref[Any], list[bool]]] = {}
+        self.optimizers = Optimizers()
         self._schedulers: list[str] = []
         self._waiting: list[Track] = []  # tracks whose gradients were not reset since their last step
         self._pending: list[Window] = []  # backward calls that no optimiser has taken
@@ -253,7 +255,7 @@ class Observer:
     def optimizer_made(self, optimizer: Any) -> None:
         """Note that an optimiser exists."""
         try:
-            self._optimizers[id(optimizer)] = (weakref.ref(optimizer), [False])
+            self.optimizers.of(optimizer)
             if not self._looking:
                 self._looking, self._places = True, {}
             self.roots.refresh()
@@ -269,9 +271,7 @@ class Observer:
 
     def zero_grad_called(self, optimizer: Any) -> None:
         """Note that an optimiser's own `zero_grad` was called."""
-        known = self._optimizers.get(id(optimizer))
-        if known is not None:
-            known[1][0] = True
+        self.optimizers.of(optimizer).reset = True
 
     def step_began(self, optimizer: Any) -> None:
         """Note the start of an optimiser's step."""
@@ -284,6 +284,8 @@ class Observer:
         try:
             track = self._track_of(optimizer)
             if track.count >= track.schedule.earliest:
+                if track.count == 0:
+                    self._first_step(track, optimizer, self._pending or self._last)
                 self.samples.step_before(track, track.count, track.alive())
         except Exception as error:
             self.broke("step_before", error)
@@ -370,12 +372,10 @@ class Observer:
     # -- tracks --------------------------------------------------------------------------------------------------------
 
     def _track_of(self, optimizer: Any) -> Track:
-        known = self._by_optimizer.get(id(optimizer))
-        if known is not None and known[0]() is optimizer:
-            return known[1]
-        track = self.new_track("optimizer", [parameter for group in optimizer.param_groups for parameter in group["params"]])
-        self._by_optimizer[id(optimizer)] = (weakref.ref(optimizer), track)
-        return track
+        known = self.optimizers.of(optimizer)
+        if known.track is None:
+            known.track = self.new_track("optimizer", parameters_of(optimizer))
+        return known.track
 
     def new_track(self, what: str, parameters: list[Tensor]) -> Track:
         """Begin a track."""
@@ -384,48 +384,35 @@ class Observer:
         return track
 
     def _first_step(self, track: Track, optimizer: Any, windows: list[Window]) -> None:
-        track.choose_root([forward for window in windows for forward in window.forwards])
-        track.began = min((window.wall for window in windows), default=self.clock() - self.began)
-        self._see("step")
-        self.write_head(track, optimizer)
+        if not track.headed:
+            track.began = min((window.wall for window in windows), default=self.clock() - self.began)
+            self._see("step")
+            self.know(track, optimizer, windows)
+            self.write_head(track, optimizer)
 
-    def write_head(self, track: Track, optimizer: Any) -> None:
-        """Write what a track is."""
+    def know(self, track: Track, optimizer: Any, windows: list[Window]) -> None:
+        """Find out a track's model and the names of its parameters."""
+        track.choose_root([forward for window in windows for forward in window.forwards])
         parameters = track.alive()
         named = list(zip(parameters, _fallback_names(optimizer, len(parameters)), strict=True))
         roots = [root for root in track.models if track.identities & root.names.keys()]
         roots += [root for root in self.roots.known.values() if root not in roots]
-        described = list(describe(named, roots, self.keys))
-        self.recorder.add({"kind": "track", "track": track.number, "what": track.what, "began": track.began, "parameters": described})
+        track.described = list(describe(named, roots, self.keys))
+
+    def write_head(self, track: Track, optimizer: Any) -> None:
+        """Write what a track is."""
+        head = {"kind": "track", "track": track.number, "what": track.what, "began": track.began, "parameters": track.described}
+        self.recorder.add(head)
         if optimizer is not None:
             self.fact(track, "optimizer", settings(optimizer))
         self.fact(track, "where", dict(self._places))
         self._looking, track.headed = False, True
-        track.names = [each["name"] for each in described]
-        track.roles = [each["role"] for each in described]
+        for line in track.lines:
+            self.recorder.add(line)
+        track.lines.clear()
         self.samples.track_began(track)
         if self._loader_fact:
             self.fact(track, "loader", self._loader_fact)
-
-    def idle_optimizers(self, track: Track) -> list[dict[str, Any]]:
-        """Describe the optimisers that exist and never stepped."""
-        found = []
-        for reference, (reset,) in self._optimizers.values():
-            optimizer = reference()
-            if optimizer is None or id(optimizer) in self._by_optimizer:
-                continue
-            held = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
-            found.append({"name": type(optimizer).__name__, "zero_grad": reset, "held": len(held), "shared": len(held & track.identities)})
-        return found
-
-    def held(self, parameters: list[Tensor]) -> list[Tensor]:
-        """Return these parameters and those of every optimiser that is alive."""
-        found = {id(parameter): parameter for parameter in parameters}
-        for reference, _ in self._optimizers.values():
-            optimizer = reference()
-            for group in optimizer.param_groups if optimizer is not None else ():
-                found.update((id(parameter), parameter) for parameter in group["params"])
-        return list(found.values())
 
     # -- the data loader ---------------------------------------------------------------------------------------------------
 
@@ -456,6 +443,13 @@ class Observer:
     def fact(self, track: Track | None, name: str, value: Any) -> None:
         """Write a fact of a track, or of the run."""
         self.recorder.add({"kind": "fact", "track": None if track is None else track.number, "name": name, "value": value})
+
+    def add_line(self, track: Track, line: dict[str, Any]) -> None:
+        """Add a line that belongs to a track; it waits until it is certain that the track is one."""
+        if track.headed:
+            self.recorder.add(line)
+        else:
+            track.lines.append(line)
 
     def flush(self, now: float, last: bool = False) -> None:
         """Hand all that was kept to the writer."""

@@ -55,8 +55,8 @@ class Hands:
     def _add(self, track: Track, window: Window) -> None:
         observer = self.observer
         if track.count == 0:
-            track.choose_root(window.forwards)
             track.began = window.wall
+            observer.know(track, None, [window])
         if track.count >= track.schedule.earliest:
             observer.samples.step_before(track, track.count, track.alive())
         track.resets.keep(track.alive)
@@ -101,4 +101,4 @@ class Hands:
             for track in tracks:
                 if not track.headed:
                     self.observer.write_head(track, None)
-                    self.observer.fact(track, "optimizers_idle", self.observer.idle_optimizers(track))
+                    self.observer.fact(track, "optimizers_idle", self.observer.optimizers.idle(track.identities))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib
 import math
+import weakref
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -72,6 +73,7 @@ class Samples:
         self._functions: dict[str, Callable[..., Any] | None] = {}
         self._models: set[int] = set()
         self._activations: list[Any] = []
+        self._reached: list[weakref.ref[Tensor]] | None = None
         self._forget()
 
     def _forget(self) -> None:
@@ -88,6 +90,7 @@ class Samples:
     def begin(self) -> None:
         """Plan what is measured of the coming backward and the forwards before it."""
         self.begun = True
+        self._reached = None
         if self.tick >= self.schedule.earliest:
             self.plan = self.schedule.plan(self.tick) - self.broken
 
@@ -126,7 +129,8 @@ class Samples:
         while self._activations:
             sampler = self._activations.pop()
             self.run("activations", sampler.__exit__, None, None, None)
-            self._layers.extend(self.run("activations", lambda sampler=sampler: sampler.layers) or [])
+            self._layers.extend(self.run("activations", getattr, sampler, "layers") or [])
+            self.budget.pay("activations", sampler.seconds, self.tick)
 
     def loss_called(self, kind: str, args: Sequence[Any], kwargs: dict[str, Any], value: Tensor) -> None:
         """Measure what enters a known loss."""
@@ -152,6 +156,8 @@ class Samples:
             self.begin()
         if "graph" in self.plan and isinstance(tensors, Tensor):
             self._graph = self.run("graph", "describe_graph", tensors)
+            found = self.run("graph", "leaves", tensors) or ()
+            self._reached = [weakref.ref(leaf) for leaf in found if isinstance(leaf, torch.nn.Parameter)]
 
     def backward_ended(self, value: Any) -> list[Sample]:
         """Return what was measured of a backward and the forwards before it."""
@@ -193,12 +199,13 @@ class Samples:
         if "gradient" in track.plan:
             self._write_gradients(track, step, parameters)
         if "zero_rows" in track.plan:
-            shares = self.run("zero_rows", "zero_rows", parameters, track.names)
+            names = track.names
+            shares = self.run("zero_rows", "zero_rows", parameters, names, [names[place] for place in track.embeddings()])
             self.write_packed(track, step, "zero_rows", shares)
         if "update" in track.plan:
             if track.sampler is None:
-                embeddings = [place for place, role in enumerate(track.roles) if role == "embedding"]
-                track.sampler = self.run("update", lambda: self.function("UpdateSampler")(parameters, embeddings=embeddings))  # type: ignore[misc]
+                make = self.function("UpdateSampler")
+                track.sampler = self.run("update", lambda: make and make(parameters, embeddings=track.embeddings()))
             if track.sampler is not None:
                 self.run("update", track.sampler.before)
 
@@ -210,7 +217,7 @@ class Samples:
         present = [place for place, parameter in enumerate(parameters) if parameter.grad is not None]
         if present:
             whole = torch.linalg.vector_norm(norms if len(present) == len(parameters) else norms[present])
-            self._defer({"kind": "sample", "track": track.number, "step": step, "signal": "grad_norm"}, whole)
+            self._defer(track, {"kind": "sample", "track": track.number, "step": step, "signal": "grad_norm"}, whole)
 
     def step_ended(self, track: Track, step: int, parameters: list[Tensor]) -> None:
         """Measure what the step has moved."""
@@ -232,10 +239,9 @@ class Samples:
     def _write_coverage(self, track: Track, step: int, parameters: list[Tensor], changed: Tensor | None) -> None:
         models = [root.ref() for root in track.models]
         alive = [model for model in models if model is not None]
-        if not alive:
-            return
-        model = alive[0] if len(alive) == 1 else torch.nn.ModuleList(alive)
-        fields = self.run("coverage", "describe_coverage", model, self.observer.held(parameters))
+        model = None if not alive else alive[0] if len(alive) == 1 else torch.nn.ModuleList(alive)
+        reached = None if self._reached is None else [leaf for leaf in (reference() for reference in self._reached) if leaf is not None]
+        fields = self.run("coverage", "describe_coverage", model, self.observer.optimizers.held(parameters), reached)
         if fields is None:
             return
         known = None if changed is None else changed[~changed.isnan()]
@@ -244,15 +250,15 @@ class Samples:
 
     def write(self, track: Track, sample: Sample, step: int) -> None:
         """Add a sample to the record."""
-        self.observer.recorder.add({"kind": "sample", "track": track.number, "step": step, "signal": sample.signal, **sample.content})
+        self.observer.add_line(track, {"kind": "sample", "track": track.number, "step": step, "signal": sample.signal, **sample.content})
 
     def write_packed(self, track: Track, step: int, signal: str, values: Tensor | None) -> None:
         """Add one value per parameter to the record; read from the device at the next flush."""
         if values is not None and len(values):
-            self._defer({"kind": "sample", "track": track.number, "step": step, "signal": signal}, values)
+            self._defer(track, {"kind": "sample", "track": track.number, "step": step, "signal": signal}, values)
 
-    def _defer(self, line: dict[str, Any], values: Tensor) -> None:
-        self.observer.recorder.add(line)
+    def _defer(self, track: Track, line: dict[str, Any], values: Tensor) -> None:
+        self.observer.add_line(track, line)
         self.deferred.append((line, values))
 
     def resolve(self) -> None:

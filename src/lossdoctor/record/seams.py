@@ -83,6 +83,7 @@ class Seams:
         observer = self.observer
         self._patch(torch.nn.Module, "__call__", module_call)
         self._patch(torch.autograd, "backward", backward)
+        self._patch(torch.Tensor, "backward", tensor_backward)
         for name in LOSSES:
             self._patch(torch.nn.functional, name, functools.partial(loss, name))
         for name in DROPOUTS:
@@ -195,6 +196,18 @@ def backward(original: Any, observer: Observer) -> Any:
         finally:
             observer.depth = before
         observer.backward_ended(tensors, args, kwargs)
+
+    return backward
+
+
+@unseen
+def tensor_backward(original: Any, observer: Observer) -> Any:
+    """Stop watching functions before `backward`, which is one of them; `torch.autograd.backward` is where it is seen."""
+
+    def backward(self: torch.Tensor, *args: Any, **kwargs: Any) -> None:
+        if observer.capture.wanted:
+            observer.capture.pause()
+        original(self, *args, **kwargs)
 
     return backward
 

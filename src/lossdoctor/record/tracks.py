@@ -63,10 +63,10 @@ class Track:
         self.count = 0
         self.began = self.stepped = 0.0
         self.headed = False
+        self.lines: list[dict[str, Any]] = []
         self.root: Root | None = None
         self.models: list[Root] = []
-        self.names: list[str] = []
-        self.roles: list[str] = []
+        self.described: list[dict[str, Any]] = []
         self.no_gradient = 1.0
         self.taken: object = None
         self.sampler: Any = None
@@ -75,6 +75,15 @@ class Track:
         self._rows = array("d")
         self._later: list[tuple[int, Later]] = []
         self._level, self._alarm, self._calm = NAN, float("inf"), 0
+
+    @property
+    def names(self) -> list[str]:
+        """The names of the parameters."""
+        return [each["name"] for each in self.described]
+
+    def embeddings(self) -> list[int]:
+        """Return the places of the parameters whose gradient reaches few rows."""
+        return [place for place, each in enumerate(self.described) if each["role"] == "embedding"]
 
     @property
     def kept(self) -> int:
@@ -151,6 +160,7 @@ class Track:
 
     def forget(self) -> None:
         """Drop the rows that wait."""
+        self.lines.clear()
         self._rows = array("d")
         self._later = []
 
