@@ -110,11 +110,15 @@ class Capture:
         self.drop()
         self.wanted = False
 
-    def drop(self) -> None:
-        """Forget the step under way: its forward raised, or belongs to no training step."""
+    def pause(self) -> None:
+        """Stop watching functions; the step goes on."""
         if self._tracer is not None:
             self._tracer.pause()
-            self._tracer = None
+
+    def drop(self) -> None:
+        """Forget the step under way: its forward raised, or belongs to no training step."""
+        self.pause()
+        self._tracer = None
 
     def backward_began(self, loss: Any) -> None:
         """Before backward: the program of the step ends here."""
