@@ -1,0 +1,184 @@
+"""There are too few different training rows: the model knows them by heart long before it knows the task.
+
+What you see
+------------
+A training loss of nothing after a few dozen passes over the same rows, and a poor score on unseen rows from early on. Stopping earlier
+does not help: at its best the unseen loss is far above the training loss too.
+
+Why it happens
+--------------
+With a handful of rows for each answer many functions fit all of them, and nothing tells the right one from the others.
+
+How it is told apart
+--------------------
+Different rows are counted by their hashes, those that come again telling how many there are. They must be few for each answer that is to be
+told apart, seen many times, and the gap between unseen and training loss must be wide already at the best step: that is what more
+training or an earlier stop cannot close. With many rows the same gap is overfitting alone.
+
+What to do
+----------
+Train on all the rows at hand (is there a limit, a filter, a debugging subset left in the script?), collect or augment more, or start
+from a pretrained model.
+
+When this is wrong
+------------------
+Random augmentation makes every row new, so they cannot be counted. Training rows from another source than the validated ones show the
+same gap.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from math import log, prod
+from typing import Any
+
+import numpy as np
+
+from lossdoctor.core.diagnosis import BiggerMachine, Evidence
+from lossdoctor.core.fault import Detection, Example, Fault, Level, Plant, Treatment
+from lossdoctor.core.run import Row, Series, Training
+from lossdoctor.derive.distinct import distinct_rows
+from lossdoctor.derive.generalisation import Generalisation, generalisation
+from lossdoctor.derive.strength import ramp, slope
+
+# Different targets for each answer that is to be told apart. Starting values: 40 digits are 4 each, 1,400 are 140.
+ENOUGH, FEW = 150.0, 30.0
+LEVELS = 10  # answers that a regression tells apart, for the same count (starting value)
+# Gap between unseen and training loss at the best step, as a share of what guessing gives. Starting values: healthy runs up to .11,
+# a run that only went on too long .13 to .19.
+GAP_SMALL, GAP_WIDE = 0.12, 0.25
+SOME_TIMES, MANY_TIMES = 3.0, 10.0  # how often each row was seen
+LEFT_BEHIND = 0.5  # the training level over the unseen one at the end
+NEVER = 0.9  # an unseen loss that was never better than this may have other labels, whatever the number of rows
+DOUBTFUL = 0.6  # highest strength then; in the range of suspicion
+
+
+@dataclass(frozen=True)
+class _Rows:
+    """Hold the number of different rows, how often each was seen, and how many targets there are for each answer."""
+
+    count: float
+    times: float
+    each: float
+
+
+def detect(training: Training) -> Detection | None:
+    """Weigh how few the rows are, how often they came, and the gap that no earlier stop would close."""
+    found, rows = generalisation(training), _rows(training)
+    if found is None or rows is None or training.roles:
+        return None
+    few = ramp(rows.each, ENOUGH, FEW) * ramp(rows.times, SOME_TIMES, MANY_TIMES)
+    left = 1.0 if found.trained_last < LEFT_BEHIND * found.last else 0.5
+    strength = few * left * slope(found.gap_at_best, GAP_SMALL, GAP_WIDE)
+    if found.by_guess and found.best > NEVER:
+        strength = min(strength, DOUBTFUL)
+    return Detection(strength, _evidence(training, found, rows), where=training.where("loader"))
+
+
+def _rows(training: Training) -> _Rows | None:
+    """Count the rows; None where they never came again, so that nobody knows how many there are."""
+    found = distinct_rows(row.get("hashes") or () for row in training.table("row_hashes"))
+    whole = (training.fact("loader") or {}).get("rows")
+    count = found.estimate if found.estimate is not None else float(whole) if whole else None
+    if not count:
+        return None
+    sizes = training.signals.get("batch_rows", Series.of([])).finite()
+    batch = float(sizes.values.mean()) if len(sizes) else found.drawn / max(1, len(training.table("row_hashes")))
+    targets, answers = _answers(training)
+    return _Rows(count, training.steps * batch / count, count * targets / answers)
+
+
+def _answers(training: Training) -> tuple[float, float]:
+    """Return targets per row, and how many answers are to be told apart."""
+    calls = training.rows.get("loss_call", [])
+    if not calls:
+        return 1.0, LEVELS
+    shape, given = calls[0].get("target_shape"), calls[0].get("input_shape")
+    classes = calls[0].get("classes")
+    sizes = training.signals.get("batch_rows", Series.of([])).finite()
+    if not classes or classes < 2:
+        return 1.0, LEVELS
+    if not shape or not given or not len(sizes) or sizes.first <= 0:
+        return 1.0, float(classes)
+    return max(1.0, prod(shape) / sizes.first), float(classes)
+
+
+def _evidence(training: Training, found: Generalisation, rows: _Rows) -> tuple[Evidence, ...]:
+    hashed = training.table("row_hashes")
+    span = (hashed[0].step, max(hashed[0].step, hashed[-1].step))
+    best, end = found.course.best_step, int(found.unseen.steps[-1])
+    seen = f"about {rows.count:.0f} different rows, each seen {rows.times:.0f} times"
+    each = f"about {rows.each:.2g} for each answer that is to be told apart"
+    unseen = f"{found.course.best:.4g} at its best, training then at {found.trained_at_best * found.reference:.4g}"
+    note = f"the gap is {found.gap_at_best:.0%} of the level of knowing nothing: stopping earlier would not close it"
+    return (
+        Evidence("row_hashes", span, seen, f"more than {ENOUGH:.0f} for each answer", each),
+        Evidence("validation", (min(best, end), end), unseen, f"a gap below {GAP_SMALL:.0%}", note),
+    )
+
+
+def _run(rows: int, unseen: Sequence[float], trained: float = 0.002, classes: int = 10, **more: Any) -> Training:
+    """Build a training of 20 rows a batch over so many different rows; one pass per 100 steps."""
+    last = 100 * len(unseen)
+    starts = [(20 * batch) % rows for batch in range(0, last, 5)]
+    fresh = more.get("fresh", False)
+    hashes = [[f"{at}.{(start + i) % rows}" if fresh else f"{(start + i) % rows}" for i in range(20)] for at, start in enumerate(starts)]
+    guess = log(classes)
+    call = {"kind": "cross_entropy", "guess_loss": guess, "zero_loss": guess, "classes": classes}
+    return Training(
+        signals={
+            "loss": Series.of(np.maximum(trained, guess * 0.98 ** np.arange(last)).tolist()),
+            "batch_rows": Series.of([20.0] * last),
+        },
+        rows={
+            "row_hashes": [Row(5 * at, {"hashes": each}) for at, each in enumerate(hashes)],
+            "loss_call": [Row(0, call)],
+            "validation": [Row(100 * (i + 1), {"rows": 400, "seen": 0.0, "loss": loss}) for i, loss in enumerate(unseen)],
+        },
+    )
+
+
+_POOR = [1.1, 0.95, 0.9, 0.88, 0.9, 0.92, 0.94, 0.95]
+_GOOD = [0.6, 0.3, 0.2, 0.15, 0.12, 0.11, 0.11, 0.11]
+_RISES = [0.9, 0.5, 0.4, 0.42, 0.5, 0.7, 0.9, 1.0]
+
+
+def _starved(kinds: tuple[str, ...], epochs: int, *rows: int) -> Iterator[Plant]:
+    """Build the plants of a kind of recipe: most of the training rows are left out, and the rest are passed over for longer."""
+    levels: tuple[Level, ...] = ("mild", "middle", "severe")
+    for level, count in zip(levels, rows, strict=True):
+        cut = rf"\1\nx_train, y_train = x_train[:{count}], y_train[:{count}]"
+        longer = ("loop", r"^EPOCHS = \d+$", f"EPOCHS = {epochs}")
+        yield Plant(level, "data", r"^(x_train, y_train, x_test, y_test = load\(SEED\))$", cut, kinds, (longer,))
+
+
+FAULT = Fault(
+    code="DAT004",
+    slug="too-few-examples",
+    title="Too few training examples",
+    detect=detect,
+    needs=("loss", "validation", "row_hashes"),
+    fix="Train on all rows at hand, collect or augment more, or start from a pretrained model.",
+    severity="warning",
+    explains=("overfitting", "memorisation-staircase"),
+    examples=(
+        Example("sick", _run(40, _POOR), "forty digits"),
+        Example("sick", _run(60, [0.6, 0.5, 0.48, 0.5, 0.52, 0.55, 0.56, 0.58], classes=3), "twenty rows of each of three classes"),
+        Example("healthy", _run(1400, _GOOD), "enough rows, and learnt"),
+        Example("healthy", _run(60, _GOOD), "few rows of an easy task"),
+        Example("look-alike", _run(3000, _POOR), "many rows: overfitting alone"),
+        Example("look-alike", _run(400, _RISES, trained=0.02), "an earlier stop would have saved most"),
+        Example("look-alike", _run(40, [2.4, 2.5, 2.6, 2.7, 2.8, 2.9, 3.0, 3.1]), "never better than guessing: the labels"),
+        Example("look-alike", _run(40, _POOR, trained=0.9), "the training rows are not fitted either"),
+        Example("known miss", _run(40, _POOR, fresh=True), "augmentation makes every row new"),
+    ),
+    # So many rows, passed over often enough to be learnt by heart; a step of the language model takes long, so it makes fewer.
+    plants=(
+        *_starved(("language-model",), 60, 120, 60, 25),
+        *_starved(("classifier", "regression"), 300, 100, 40, 20),
+    ),
+    treatment=Treatment("more_rows", {}, moves="validation", direction="down", safety="advice-only"),
+    bigger_machine=BiggerMachine("no", "more data or a pretrained start is what helps"),
+    decides_with=("baseline",),
+)
