@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from math import isnan, log, prod
 
+DECIDED = 0.8  # from this strength on watching alone has decided
+OPEN = 0.2  # below it there was nothing to prove
+WATCHED = 0.3  # weight of what was watched, once an experiment has spoken
+
 
 def ramp(value: float, nothing: float, everything: float) -> float:
     """Return how far a positive value lies on the way from one bound to another, on a logarithmic scale, in [0, 1].
@@ -48,3 +52,19 @@ def either(*strengths: float) -> float:
         0.75
     """
     return 1.0 - prod(1.0 - strength for strength in strengths)
+
+
+def settled(strength: float, proof: float | None) -> float:
+    """Return the strength of a suspicion after an experiment; what watching decided, or never suspected, stays as it is.
+
+    Args:
+        strength: by watching.
+        proof: how clearly the experiment showed the fault, in [0, 1]; None where it was not done or says nothing.
+
+    Example:
+        >>> settled(0.5, 1.0), settled(0.9, 0.0), settled(0.5, None)
+        (0.85, 0.9, 0.5)
+    """
+    if proof is None or strength >= DECIDED or strength < OPEN:
+        return strength
+    return WATCHED * strength + (1 - WATCHED) * proof

@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from lossdoctor.core.run import Floats, Series
 
+LEAST_KNOWN = 3  # idle times of a stretch; they are measured now and then only
 LEAST_STEPS = 10  # of fewer steps the first, with imports and caches, is most
 
 
@@ -51,10 +52,11 @@ def wait_share(
 ) -> Wait | None:
     """Divide the time that steps wait for data by the time that they take.
 
-    Time in a loader is summed, since a pause once per epoch, or at every fourth batch of four workers, is waiting too. Idle time
-    outside of one is taken as the median of a stretch, and never above the median gap: on a busy machine a thread that is held up
-    now and then looks idle, and most so at the steps at which it is asked. Where both were measured the larger counts, as a loader
-    that sleeps is idle.
+    Time in a loader is summed, since a pause once per epoch, or at every fourth batch of four workers, is waiting too; where the
+    usual batch, its median against the median step, shows more, that counts, since a busy machine holds up the steps as well. Idle
+    time outside of a loader is taken as the median of a stretch, and never above the median gap: a thread that is held up now and
+    then looks idle, and most so at the steps at which it is asked. Where both were measured the larger counts, as a loader that
+    sleeps is idle.
 
     Args:
         wall: end of each step, in s on one clock.
@@ -89,9 +91,10 @@ def wait_share(
 
 
 def _share(duration: Floats, loading: Floats, idling: Floats, gaps: Floats) -> float:
-    known = np.isfinite(idling)
-    steady = min(float(np.median(idling[known])), float(np.median(gaps))) if known.sum() > len(duration) / 4 else 0.0
-    return min(1.0, max(float(loading.sum() / duration.sum()), steady / float(np.median(duration))))
+    known = idling[np.isfinite(idling)]
+    idle = min(float(np.median(known)), float(np.median(gaps))) if len(known) >= LEAST_KNOWN else 0.0
+    usual = max(float(np.median(loading)), idle) / float(np.median(duration))
+    return min(1.0, max(float(loading.sum() / duration.sum()), usual))
 
 
 def _aligned(wait: Series | None, wall: Series) -> Floats:

@@ -30,15 +30,16 @@ A poor run of a recurrent model that scales its raw inputs itself: the outputs o
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from math import log
 from typing import Any
 
-from lossdoctor.core.diagnosis import BiggerMachine, Evidence
+from lossdoctor.core.diagnosis import BiggerMachine, Evidence, Severity
 from lossdoctor.core.fault import Detection, Example, Fault, Plant, Treatment
-from lossdoctor.core.run import Row, Series, Training
+from lossdoctor.core.run import Experiment, Row, Series, Training
 from lossdoctor.derive.inputs import InputScale, input_scale
 from lossdoctor.derive.level import Level, expected_level
 from lossdoctor.derive.outcome import outcome
-from lossdoctor.derive.strength import ramp, slope
+from lossdoctor.derive.strength import ramp, settled, slope
 
 # Root mean square of the largest feature. Starting values: standardised inputs 1 to 3, pixels of 0 to 255 about 130 and more.
 USUAL, FAR = 5.0, 40.0
@@ -50,6 +51,7 @@ SOUND_START, BAD_START = 1.5, 4.0
 SMALL_OUTPUT, LARGE_OUTPUT = 3.0, 15.0
 SATURATED = 0.5  # share of the first layer's units at their ends (field guide, row 29)
 LEARNS, POOR = 0.1, 0.4  # loss at the end over guessing, as in the rules of the rate
+LITTLE, MOST = 0.3, 0.7  # share of a bad first loss, on a logarithmic scale, that standardised inputs take away (starting values)
 NORMS = ("Norm",)  # BatchNorm2d, LayerNorm, GroupNorm, InstanceNorm1d, RMSNorm ...
 
 
@@ -67,10 +69,23 @@ def detect(training: Training) -> Detection | None:
     if known and not output and not start:
         return None  # the model scales for itself
     suffers = max(start, _suffers(training, level) if output or not known else 0.0)
-    evidence = _evidence(training, scale, level)
-    if suffers > output / 2:
-        return Detection(far * (0.5 + 0.5 * suffers), evidence, _advice(scale), training.where("forward"))
-    return Detection(far * (0.5 + 0.5 * output), evidence, _advice(scale), training.where("forward"), severity="advice")
+    proof, shown = _cured(training)
+    strength = settled(far * (0.5 + 0.5 * max(suffers, output)), proof)
+    severity: Severity | None = None if max(suffers, proof or 0.0) > output / 2 else "advice"
+    return Detection(strength, (*_evidence(training, scale, level), *shown), _advice(scale), training.where("forward"), severity)
+
+
+def _cured(training: Training) -> tuple[float | None, tuple[Evidence, ...]]:
+    """Return how much of a bad first loss one forward with standardised inputs took away, where that was tried."""
+    if not training.has("standardise"):
+        return None, ()
+    facts = training.experiment("standardise")
+    first, changed, guess = (facts.get(name) for name in ("first", "standardised", "guess"))
+    if not all(isinstance(value, int | float) and value > 0 for value in (first, changed, guess)) or first <= SOUND_START * guess:
+        return None, ()
+    taken = log(first / changed) / log(first / guess)
+    seen = f"{first:.4g} as it was, {changed:.4g} with standardised inputs"
+    return slope(taken, LITTLE, MOST), (Evidence("standardise", (0, 0), seen, f"no difference ({guess:.4g} is guessing)"),)
 
 
 def _bad_start(training: Training, level: Level | None) -> float:
@@ -134,6 +149,7 @@ def _run(
     end: float = 0.05,
     layers: Sequence[str] = ("Linear", "Linear"),
     output: float | None = None,
+    standardised: float = 0.0,
     **more: Any,
 ) -> Training:
     """Build a training whose features have the given sizes, whose loss goes from `first` to `end`, with ten balanced classes."""
@@ -186,6 +202,9 @@ FAULT = Fault(
         Example("sick", _run(208.0, first=21.0, output=90.0), "pixels of 0 to 255: the first loss shows it"),
         Example("sick", _run([2000.0, 300.0, 0.01, 5.0], first=9e3), "mixed units"),
         Example("sick", _run(150.0, end=1.9, layers=("GRU", "Linear")), "a recurrent net that learns little"),
+        Example(
+            "sick", _run(20.0, first=5.0, output=8.0, standardised=2.4), "a sixteenth of that; standardised inputs cure the first loss"
+        ),
         Example("healthy", _run(1.0, output=0.6), "standardised"),
         Example("healthy", _run([1.5, 0.02, 0.9, 0.4], output=0.5), "images in 0 to 1 with rare pixels"),
         Example("look-alike", _run(208.0, layers=("BatchNorm1d", "Linear"), output=0.9), "normalised by the first layer"),
@@ -193,6 +212,7 @@ FAULT = Fault(
         Example("look-alike", _run(208.0, output=0.6), "the model divides by 255 itself"),
         Example("look-alike", _run(208.0, end=2.3, output=0.6), "scaled by itself, and nothing learnt for another reason"),
         Example("look-alike", _run(1.0, first=60.0, output=0.6), "a bad start with sound inputs"),
+        Example("look-alike", _run(20.0, first=9.0, output=8.0, standardised=8.0), "standardised inputs do not cure the first loss"),
         Example("look-alike", _run(5000.0, integer=True), "token numbers"),
         Example("look-alike", _run(9000.0, first=80.0, sentinel_share=0.01), "a sentinel value, not the unit"),
         Example("known miss", _run(13.0, first=2.9, output=5.0), "pixels of 0 to 16: little comes of it"),

@@ -37,11 +37,12 @@ import numpy as np
 
 from lossdoctor.core.diagnosis import BiggerMachine, Evidence
 from lossdoctor.core.fault import Detection, Example, Fault, Plant, Treatment
-from lossdoctor.core.run import Row, Series, Training
+from lossdoctor.core.run import Experiment, Row, Series, Training
 from lossdoctor.derive.level import expected_level
 from lossdoctor.derive.outcome import Outcome, outcome
+from lossdoctor.derive.rerun import rerun
 from lossdoctor.derive.smooth import rolling_median
-from lossdoctor.derive.strength import ramp, slope
+from lossdoctor.derive.strength import ramp, settled, slope
 from lossdoctor.derive.update import displacements, update_sizes
 
 # Loss over what guessing gives: below the first the run learns well whatever its steps, above the second it does poorly. Starting
@@ -58,6 +59,8 @@ STEADY, RUNAWAY = 3.0, 12.0
 # First loss over the level of a sound start: beyond it the start itself is bad (field guide: healthy up to 3.3, bad from 25).
 BAD_START = 4.0
 DOUBTFUL = 0.6  # the highest strength where something else may have done it; in the range of suspicion
+# Share of the reference by which a rerun with a first step of .01 ends lower, and how much lower its rate must be. Starting values.
+HEALED_LITTLE, HEALED, LOWER = 0.1, 0.3, 0.5
 TARGET = 0.01  # update / weight that a step should have (field guide, section 2: 1e-3 usual, the rerun at 1e-2 healed every problem)
 
 
@@ -78,7 +81,12 @@ def detect(training: Training) -> Detection | None:
     strength = _poor(seen) * push * (0.5 + 0.5 * harm)
     if _excused(training, level.highest if level else inf, seen):
         strength = min(strength, DOUBTFUL)
-    return Detection(strength, _evidence(seen, sizes, moved, start, onset), _advice(training, sizes), training.where("step"))
+    evidence = _evidence(seen, sizes, moved, start, onset)
+    other = rerun(training, seen.reference)
+    if other is not None:
+        strength = settled(strength, slope(other.gain, HEALED_LITTLE, HEALED) if other.factor < LOWER else 0.0)
+        evidence = (*evidence, other.evidence)
+    return Detection(strength, evidence, _advice(training, sizes, onset), training.where("step"))
 
 
 def _poor(seen: Outcome) -> float:
@@ -148,20 +156,25 @@ def _evidence(seen: Outcome, sizes: Series, moved: Series, start: float, onset: 
     return tuple(found)
 
 
-def _advice(training: Training, sizes: Series) -> str:
-    """Name the rate whose first step changes weights by a hundredth."""
+def _advice(training: Training, sizes: Series, onset: int) -> str:
+    """Name the rate whose largest step before it went wrong changes weights by a hundredth."""
     rates = training.signals.get("lr", Series.of([])).finite()
-    first = sizes.first
-    if not len(rates) or rates.first <= 0 or not isfinite(first) or first <= TARGET:
+    largest = _highest(sizes.between(0, onset + 1))
+    if not len(rates) or rates.first <= 0 or not isfinite(largest) or largest <= TARGET:
         return ""
-    better = rates.first * TARGET / first
-    rounded = float(f"{better:.0e}")
-    return (
-        f"Lower the learning rate from {rates.first:g} to about {rounded:g} (its first step changed weights by {first:.2g}; aim at 0.01)."
-    )
+    better = float(f"{rates.first * TARGET / largest:.0e}")
+    return f"Lower the learning rate from {rates.first:g} to about {better:g}: a step changed weights by {largest:.2g} of their size."
 
 
-def _run(loss: Sequence[float], step: float, moved: float, guess: float = 2.3, lr: float = 0.1, **facts: object) -> Training:
+def _run(
+    loss: Sequence[float],
+    step: float,
+    moved: float,
+    guess: float = 2.3,
+    lr: float = 0.1,
+    rate: dict[str, float] | None = None,
+    **facts: object,
+) -> Training:
     """Build a training whose first step is the largest and whose weights end `moved` times their size away."""
     last = len(loss) - 1
     call = Row(0, {"kind": "cross_entropy", "guess_loss": guess, "zero_loss": guess, "ratio": facts.pop("ratio", 1.0)})
@@ -171,7 +184,8 @@ def _run(loss: Sequence[float], step: float, moved: float, guess: float = 2.3, l
         "update_ratios": Series.of([[step], [step / 5]], [0, last], ["w"]),
         "displacements": Series.of([[step], [moved]], [0, last], ["w"]),
     }
-    return Training(signals=signals, rows={"loss_call": [call]}, facts=dict(facts))
+    experiments = {"rate": Experiment("rate", "done", 1.0, {"steps": 150, "factor": 0.02, **rate})} if rate else {}
+    return Training(signals=signals, rows={"loss_call": [call]}, facts=dict(facts), experiments=experiments)
 
 
 def _falling(end: float, start: float = 2.3, steps: int = 60) -> list[float]:
@@ -208,6 +222,7 @@ FAULT = Fault(
         Example("sick", _run([2.3, 40.0, 9e3, 7e8, nan, nan, nan], 13.0, 4e5), "NaN after a few steps"),
         Example("sick", _run([*_falling(0.3, steps=20), 1.9, 2.6, 2.8, *[2.31] * 40], 0.065, 12.0), "learns, then is thrown back"),
         Example("sick", _run([1.0, 8e3, 9e3, 100.0, *[0.65, 0.6] * 30], 7.8, 33.0, guess=0.97), "a regression far above its reach"),
+        Example("sick", _run([2.3] * 60, 0.9, 4.0, rate={"own_end": 2.3, "other_end": 0.7}), "sits at guessing; a lower rate heals it"),
         Example("healthy", _run(_falling(0.02), 0.03, 1.5, lr=1e-3), "a loss that falls"),
         Example("healthy", _run([2.3, 2.6, 2.4, *_falling(0.02)], 0.3, 4.9), "large first steps that lead down"),
         Example("look-alike", _run([2.4, *_falling(0.003)], 1.4, 0.6), "large steps before batch normalisation"),
@@ -217,6 +232,7 @@ FAULT = Fault(
         Example("look-alike", _run([400.0, 900.0, 300.0, *[5.0] * 40], 2.0, 8.0), "a loss that is bad before the first step"),
         Example("look-alike", _run([2.3, 9.0, 80.0, *[900.0] * 40], 0.1, 30.0, ratio=-1.0), "the loss is negated and rises as told"),
         Example("look-alike", _run([2.3] * 60, 0.9, 4.0), "weights that start too small grow, nothing gets worse"),
+        Example("look-alike", _run([2.3] * 60, 0.9, 4.0, rate={"own_end": 2.3, "other_end": 2.2}), "a lower rate does not help"),
         Example("known miss", _run([*_falling(0.8, steps=20), *[0.8, 1.3, 0.9] * 15], 0.08, 2.5), "three times too high: half learnt"),
     ),
     plants=(

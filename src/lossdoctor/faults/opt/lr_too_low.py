@@ -34,11 +34,12 @@ import numpy as np
 
 from lossdoctor.core.diagnosis import BiggerMachine, Evidence
 from lossdoctor.core.fault import Detection, Example, Fault, Plant, Treatment
-from lossdoctor.core.run import Row, Series, Training
+from lossdoctor.core.run import Experiment, Row, Series, Training
 from lossdoctor.derive.level import expected_level
 from lossdoctor.derive.outcome import Outcome, outcome
+from lossdoctor.derive.rerun import rerun
 from lossdoctor.derive.smooth import tail
-from lossdoctor.derive.strength import ramp, slope
+from lossdoctor.derive.strength import ramp, settled, slope
 from lossdoctor.derive.trend import trend
 from lossdoctor.derive.update import displacements, update_sizes, update_spread
 
@@ -56,6 +57,8 @@ STEP_LARGE, FACTOR = 1e-3, 100.0
 DEPTH = 1e3  # largest over smallest gradient of the weights (field guide, row 30: first / last below 1e-3 vanishes)
 CLIPPED = 10.0  # gradient norm over its limit (field guide, row 53)
 RISING = 0.5  # a rate whose first half lies below this share of its last value is still warming up
+# Share of the reference by which a rerun with a first step of .01 ends lower, and how much higher its rate must be. Starting values.
+FARTHER_LITTLE, FARTHER, HIGHER = 0.1, 0.3, 4.0
 DOUBTFUL = 0.6  # highest strength where something else may have done it; in the range of suspicion
 TARGET = 0.005
 
@@ -79,7 +82,12 @@ def detect(training: Training) -> Detection | None:
     strength = _unfinished(training, seen, size) * _small(training, size) * (0.5 + 0.5 * still)
     if _excused(training) or seen.judged_by == "start":
         strength = min(strength, DOUBTFUL)
-    return Detection(strength, _evidence(training, seen, size, moved), _advice(training, size), training.where("step"))
+    evidence = _evidence(training, seen, size, moved)
+    other = rerun(training, seen.reference)
+    if other is not None:
+        strength = settled(strength, slope(other.gain, FARTHER_LITTLE, FARTHER) if other.factor > HIGHER else 0.0)
+        evidence = (*evidence, other.evidence)
+    return Detection(strength, evidence, _advice(training, size), training.where("step"))
 
 
 def _unfinished(training: Training, seen: Outcome, size: float) -> float:
@@ -190,7 +198,9 @@ def _run(end: float, step: float, moved: float, start: float = 2.3, **more: obje
     facts = {"parameters": [{"shape": [4, 4], "dtype": more.pop("dtype", "float32")}] * 2}
     rows = {"loss_call": [call]} if guess else {}
     phase = 0 if more.pop("phase", False) else None
-    return Training(signals=signals, rows=rows, facts=facts, phase_of=phase)
+    rate = {"steps": 150, "factor": 500.0, "own_end": 2.29, "other_end": more.pop("other_end", None)}
+    experiments = {"rate": Experiment("rate", "done", 1.0, rate)} if rate["other_end"] else {}
+    return Training(signals=signals, rows=rows, facts=facts, phase_of=phase, experiments=experiments)
 
 
 def _floats(values: object) -> list[float]:
@@ -210,6 +220,7 @@ FAULT = Fault(
         Example("sick", _run(2.28, 6e-7, 8e-4), "thousands of times too low"),
         Example("sick", _run(2.25, 3e-5, 7e-3), "a hundred times too low"),
         Example("sick", _run(4.5, 2e-6, 1e-3, start=4.6, guess=4.6), "a language model that hardly moves"),
+        Example("sick", _run(2.2, 1e-5, 5e-3, guess=0.0, other_end=0.8), "a loss of its own; a higher rate gets further"),
         Example("healthy", _run(0.1, 2e-3, 1.2), "a loss that falls"),
         Example("healthy", _run(0.05, 1e-5, 0.01, start=0.06), "goes on from a low loss with small steps"),
         Example("healthy", _run(1.5, 3e-4, 0.2), "slow, and on its way"),
@@ -220,6 +231,7 @@ FAULT = Fault(
         Example("look-alike", _run(2.29, 2e-5, 5e-3, lr=[1e-8 * i for i in range(100)]), "stopped within its warm-up"),
         Example("look-alike", _run(2.29, 2e-5, 5e-3, dtype="bfloat16"), "updates too small for the weights' format"),
         Example("look-alike", _run(2.3, 0.0, 0.0), "nothing moves at all"),
+        Example("look-alike", _run(2.2, 1e-5, 5e-3, guess=0.0, other_end=2.25), "a higher rate gets no further"),
         Example("look-alike", _run(0.99, 1e-5, 4e-3, start=1.0, guess=0.0, phase=True), "a second phase with a loss of its own"),
         Example("known miss", _run(1.3, 2e-4, 0.05), "thirty times too low: falls, too slowly"),
     ),
