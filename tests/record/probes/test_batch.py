@@ -9,6 +9,8 @@ import numpy as np
 import pytest
 import torch
 from odd_tensors import ODD
+from sklearn.datasets import load_digits
+from sklearn.preprocessing import scale
 
 from lossdoctor.record.probes.batch import MOST_ELEMENTS, describe_inputs, describe_target, feature_axis, find_tensors
 
@@ -132,8 +134,26 @@ def test_a_sentinel_is_named_with_its_share(value):
         torch.distributions.StudentT(2.0).sample((500, 4)),
         torch.exp(3 * torch.randn(500, 4)),
         torch.randint(0, 256, (20, 3, 8, 8)).float(),
+        torch.tensor(load_digits().data[:1000]).float(),
+        torch.tensor(scale(load_digits().data[:128])).float(),
+        torch.tensor(load_digits().data[40:48] / 16).float(),
+        torch.tensor([0.0] * 100 + [0.01, 0.02, 0.01] + [1.0] * 3)[:, None].repeat(1, 2),
     ],
-    ids=["noise", "unscaled", "one-hot", "binary", "half zeros", "constant column", "heavy tails", "skewed", "bytes"],
+    ids=[
+        "noise",
+        "unscaled",
+        "one-hot",
+        "binary",
+        "half-zeros",
+        "constant",
+        "heavy-tails",
+        "skewed",
+        "bytes",
+        "digits",
+        "scaled-digits",
+        "few-digits",
+        "rare-values",
+    ],
 )
 def test_ordinary_extremes_are_no_sentinel(table):
     assert describe(table)["sentinel_share"] == 0

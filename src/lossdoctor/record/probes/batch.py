@@ -24,6 +24,7 @@ MOST_FEATURES = 64  # that are written down one by one
 MOST_CLASSES = 1_000
 FEW_VALUES = 20  # whole numbers in a floating-point target: up to so many values they are classes (starting value)
 FAR = 20.0  # standard deviations of the rest between it and a sentinel (starting value)
+LEAST_REST, MOST_ALIKE = 16, 0.5  # elements beside a sentinel, and the share of them that may be alike (starting values)
 _MEASURED = (
     "mean", "std", "min", "max", "finite", "features", "feature_axis", "feature_means", "feature_stds", "feature_std_min",
     "feature_std_max", "feature_offset_max", "constant_features", "sentinel", "sentinel_share",
@@ -243,10 +244,12 @@ class _Columns:
         rest = self.counts[chosen] - repeats[chosen]
         means = apart.sum(0) / rest
         spread = np.sqrt(np.maximum((apart**2).sum(0) / rest - means**2, 0.0))
-        others = np.where(values == end, np.nan, values)
-        varies = np.fmax.reduce(others) > np.fmin.reduce(others)  # a rare 1 among zeros is no sentinel
-        far = (np.abs(means) > FAR * spread) & varies
-        found[chosen[far]] = repeats[chosen[far]]
+        far = (rest >= LEAST_REST) & (np.abs(means) > FAR * spread)
+        for place in np.flatnonzero(far):
+            others = values[:, place][(values[:, place] != end[place]) & ~np.isnan(values[:, place])]
+            # The rest must vary: rare pixels among zeros are far from them as well, and are no sentinel.
+            if (others == np.median(others)).mean() <= MOST_ALIKE:
+                found[chosen[place]] = repeats[chosen[place]]
         return found
 
 
