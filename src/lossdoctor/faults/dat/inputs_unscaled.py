@@ -30,7 +30,7 @@ A poor run of a recurrent model that scales its raw inputs itself: the outputs o
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from math import log
+from math import inf, log
 from typing import Any
 
 from lossdoctor.core.diagnosis import BiggerMachine, Evidence, Severity
@@ -80,8 +80,8 @@ def _cured(training: Training) -> tuple[float | None, tuple[Evidence, ...]]:
     if not training.has("standardise"):
         return None, ()
     facts = training.experiment("standardise")
-    first, changed, guess = (facts.get(name) for name in ("first", "standardised", "guess"))
-    if not all(isinstance(value, int | float) and value > 0 for value in (first, changed, guess)) or first <= SOUND_START * guess:
+    first, changed, guess = (float(facts.get(name) or 0.0) for name in ("first", "standardised", "guess"))
+    if not (guess > 0 and changed > 0 and SOUND_START * guess < first < inf):
         return None, ()
     taken = log(first / changed) / log(first / guess)
     seen = f"{first:.4g} as it was, {changed:.4g} with standardised inputs"
@@ -161,9 +161,9 @@ def _run(
     if output is not None:
         rows["activations"] = [Row(0, {"layers": [{"name": "0", "kind": "linear", "std": output, "saturated": None}]})]
     loss = Series.of([first, *[end + (2.3 - end) * 0.7**i for i in range(60)]])
-    return Training(
-        signals={"loss": loss}, rows=rows, facts={"model": {"layers": [{"name": str(i), "kind": k} for i, k in enumerate(layers)]}}
-    )
+    facts = {"model": {"layers": [{"name": str(i), "kind": kind} for i, kind in enumerate(layers)]}}
+    cured = Experiment("standardise", "done", 0.1, {"first": first, "guess": 2.3, "standardised": standardised})
+    return Training(signals={"loss": loss}, rows=rows, facts=facts, experiments={"standardise": cured} if standardised else {})
 
 
 def _unscaled(kinds: tuple[str, ...], *also: tuple[str, str, str]) -> Iterator[Plant]:
