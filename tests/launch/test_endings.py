@@ -157,7 +157,7 @@ def test_a_folder_that_cannot_be_made_is_told_and_keeps_no_script_from_running(s
     shell.write("file", "")
     told, report = train(shell, "pass", "--out", "file/runs", script="print('ran')")
     assert (told.status, told.out) == (0, "ran\n")
-    assert "--out names another folder" in told.err
+    assert "cannot be written to" in told.err
     assert any("file/runs" in note for note in report["notes"])
 
 
@@ -236,3 +236,15 @@ def test_a_script_that_watches_itself_shares_the_record(shell: Shell) -> None:
     assert (told.status, told.out) == (0, "trained\nTrue\n")
     assert report["vitals"]["steps"] == 40
     assert len(list((shell.folder / ".lossdoctor").glob("*/run.json"))) == 1
+
+
+@pytest.mark.slow
+def test_a_training_in_a_thread_that_outlives_main_is_recorded_whole(shell: Shell) -> None:
+    text = (
+        TRAIN.replace("for step", "def train():\n  for step")
+        .replace("\n    ", "\n      ")
+        .replace('print("trained")', "  print('trained')")
+    )
+    told, report = report_of(shell, text.replace("EVENT", "pass") + "\nimport threading\nthreading.Thread(target=train).start()\n")
+    assert (told.status, told.out) == (0, "trained\n")
+    assert report["vitals"]["steps"] == 40

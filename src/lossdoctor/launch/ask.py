@@ -43,8 +43,10 @@ class Questions:
             connection, _ = self._listener.accept()
             with connection, connection.makefile("rwb") as stream:
                 self.asking = True
-                work(lambda request: _exchange(stream, request))
-                self.asking = False
+                try:
+                    work(lambda request: _exchange(stream, request))
+                finally:
+                    self.asking = False  # where the work failed, the script's process goes on to its own end
 
     def close(self) -> None:
         """Stop listening."""

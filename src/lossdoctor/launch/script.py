@@ -11,7 +11,9 @@ import contextlib
 import importlib
 import json
 import os
+import signal
 import sys
+import threading
 import time
 from importlib.machinery import SourceFileLoader, SourcelessFileLoader
 from typing import TYPE_CHECKING, Any
@@ -134,8 +136,16 @@ def _print_as_python(job: dict[str, Any]) -> None:
         hide_our_frames(error)
         chosen(kind, error, error.__traceback__)
         _answer_questions(job)
+        if isinstance(error, KeyboardInterrupt):
+            _remember_interrupt()
 
     sys.excepthook = print_without_our_frames
+
+
+def _remember_interrupt() -> None:
+    """Let python end by SIGINT all the same: it notes whether the last text that it executed was interrupted, and we executed more."""
+    with contextlib.suppress(KeyboardInterrupt):
+        exec("raise KeyboardInterrupt")
 
 
 def _tell_ending(job: dict[str, Any], error: BaseException | None) -> None:
@@ -149,7 +159,9 @@ def _tell_ending(job: dict[str, Any], error: BaseException | None) -> None:
 
 
 def _status(error: BaseException | None) -> int:
-    """Return the exit status that python gives to this end of a script."""
+    """Return the exit status that python gives to this end of a script: minus a signal's number where it ends itself by one."""
+    if isinstance(error, KeyboardInterrupt):
+        return -signal.SIGINT
     if not isinstance(error, SystemExit):
         return 0 if error is None else 1
     return error.code if isinstance(error.code, int) else 0 if error.code is None else 1
@@ -159,6 +171,8 @@ def _answer_questions(job: dict[str, Any]) -> None:
     """Let the supervisor ask for experiments on what was captured, as long as the process still holds it."""
     if recorder is None or not recorder.started or not job["ask"] or os.getpid() != job["process"]:
         return
+    if any(not thread.daemon for thread in threading.enumerate() if thread is not threading.main_thread()):
+        return  # the script goes on in a thread that python will wait for, and may train there
     with contextlib.suppress(BaseException):  # the script has ended: neither an error nor Ctrl-C in here may change how
         recorder.stop()
         from lossdoctor.launch.ask import answer_questions
