@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from lossdoctor.experiments.examples import Examples, Floats, examples
+from lossdoctor.experiments.mistakes import mistakes
 from lossdoctor.experiments.replay import Deadline, Replay
 
 _FEWEST = 40  # held-out rows below which nothing is measured at all; the rule asks for more
@@ -26,6 +27,7 @@ def measure(replay: Replay, deadline: Deadline, parameters: dict[str, Any]) -> d
 
     Returns:
         `rows`, `held_out`, `kind`; `prior` (score of the constant answer), `classical` (best score), `classical_name`,
+        `noise` (see `mistakes`, where the classes can be learnt),
         `network_loss` (best held-out loss of the network over the prior's loss), `spread` (standard error of the scores).
         Scores are accuracies, or R2 for numbers; for tokens the bigram loss over the unigram loss in `network_loss`.
     """
@@ -89,7 +91,21 @@ def _classical(data: Examples, deadline: Deadline) -> dict[str, Any]:
         score = float(model.fit(features[train], targets[train]).score(features[test], targets[test]))
         if score > best:
             best, name = score, type(model).__name__
-    return {"prior": prior, "classical": best, "classical_name": name, "spread": spread}
+    facts = {"prior": prior, "classical": best, "classical_name": name, "spread": spread}
+    learnable = data.kind == "classes" and best > prior + 3 * spread and not deadline.over
+    return facts | ({"noise": _noise(features, targets)} if learnable else {})
+
+
+def _noise(features: Floats, targets: Floats) -> dict[str, Any]:
+    """Return what out-of-fold predictions of all rows get wrong, by how sure they were."""
+    from sklearn.ensemble import ExtraTreesClassifier
+    from sklearn.model_selection import cross_val_predict
+
+    values, codes = np.unique(targets, return_inverse=True)
+    if np.bincount(codes).min() < 3:
+        return {}
+    model = ExtraTreesClassifier(100, random_state=0, min_samples_leaf=2)
+    return mistakes(cross_val_predict(model, features, codes, cv=3, method="predict_proba"), codes)
 
 
 def _network(data: Examples, deadline: Deadline) -> dict[str, Any]:

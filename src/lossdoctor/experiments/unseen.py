@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from lossdoctor.experiments.mistakes import mistakes
 from lossdoctor.experiments.replay import Deadline, Replay, described, untouched
 from lossdoctor.experiments.training import optimizer_for
 from lossdoctor.record.capture import Batch
@@ -54,7 +55,7 @@ def measure(replay: Replay, deadline: Deadline, parameters: dict[str, Any]) -> d
         "steps": step,
     }
     facts |= {"unseen_first": unseen[0], "unseen_best": min(unseen), "unseen_last": unseen[-1], "trained_last": trained}
-    return {**facts, "guess": (call or {}).get("guess_loss")}
+    return {**facts, "guess": (call or {}).get("guess_loss"), "noise": _noise(replay, models, parts)}
 
 
 def _split(batch: Batch) -> tuple[Tensor, Tensor]:
@@ -64,6 +65,29 @@ def _split(batch: Batch) -> tuple[Tensor, Tensor]:
     given = [tensor for tensor in inputs(batch) if tensor.dim() and tensor.shape[0] == batch.rows]
     struck = torch.from_numpy((row_hashes(given) % 4 == 0).astype("bool")) if given else torch.zeros(batch.rows, dtype=torch.bool)
     return torch.nonzero(~struck).squeeze(1), torch.nonzero(struck).squeeze(1)
+
+
+def _noise(replay: Replay, models: list[nn.Module], parts: list[tuple[Tensor, Tensor]]) -> dict[str, Any]:
+    """Return what the trained copy gets wrong on the struck rows, by how sure it was; empty where the loss is no cross entropy of rows."""
+    scores: list[Tensor] = []
+    labels: list[Tensor] = []
+
+    def watch(name: str, args: Any, kwargs: Any, result: Any) -> None:
+        given, wanted = (args[index] if len(args) > index else kwargs.get(key) for index, key in enumerate(("input", "target")))
+        if name in ("cross_entropy", "nll_loss") and given.dim() == 2 and wanted.dim() == 1:
+            scores.append(given.float().softmax(1).cpu())
+            labels.append(wanted.cpu())
+
+    for model in models:
+        model.eval()
+    try:
+        with torch.no_grad():
+            for number, (_, struck) in enumerate(parts):
+                if len(struck):
+                    replay.batches[number].program.run(models, replay.constants(replay.batches[number], struck), watch=watch)
+    except (RuntimeError, IndexError, ValueError):  # sizes of the batch stand in the program
+        return {}
+    return mistakes(torch.cat(scores).double().numpy(), torch.cat(labels).numpy()) if scores else {}
 
 
 def _unseen(replay: Replay, models: list[nn.Module], parts: list[tuple[Tensor, Tensor]]) -> float:
