@@ -16,6 +16,7 @@ from lossdoctor.derive.rise import Rise, rise
 from lossdoctor.derive.smooth import blocks, rolling_median, tail, value_at
 from lossdoctor.derive.unseen import field_series, seen_passes, unseen_passes
 
+LEAST_ERROR = 0.002  # of a score: the share that one row of 500 makes
 COMPARABLE = 0.5  # passes over trained rows per pass over unseen ones, from which on they stand for the training loss
 
 
@@ -32,7 +33,7 @@ class Generalisation:
         trained_at_best, trained_last: the training level at the best step and at the end.
         first_gap: how far unseen lay above trained at the first pass.
         score: `correct`, `r2` or empty.
-        score_best, score_last: of the unseen rows; NaN without a score.
+        score_best, score_at_best, score_last: of the unseen rows: the best, that at the best loss, the last; NaN without a score.
         score_error: standard error of a score.
 
     Example:
@@ -53,6 +54,7 @@ class Generalisation:
     first_gap: float
     score: str
     score_best: float
+    score_at_best: float
     score_last: float
     score_error: float
 
@@ -94,7 +96,7 @@ def generalisation(training: Training) -> Generalisation | None:
         return None
     trained = _trained(training, unseen)
     share = 1.0 / seen.reference
-    score, best, last, error = _score(passes)
+    score, best, at_best, last, error = _score(passes, course.best_step)
     return Generalisation(
         unseen=unseen,
         course=course,
@@ -107,6 +109,7 @@ def generalisation(training: Training) -> Generalisation | None:
         first_gap=(unseen.first - value_at(trained, int(unseen.steps[0]))) * share,
         score=score,
         score_best=best,
+        score_at_best=at_best,
         score_last=last,
         score_error=error,
     )
@@ -120,14 +123,14 @@ def _trained(training: Training, unseen: Series) -> Series:
     return blocks(training.series("loss"), max(10, len(unseen)))
 
 
-def _score(passes: Sequence[Row]) -> tuple[str, float, float, float]:
-    """Return name, best, last and standard error of the score of the passes; of shares the error is binomial."""
+def _score(passes: Sequence[Row], step: int) -> tuple[str, float, float, float, float]:
+    """Return name, best, that at a step, last and standard error of the score of the passes; of shares the error is binomial."""
     for name in ("correct", "r2"):
         values = field_series(passes, name).finite()
         if len(values) >= 2:
-            best = float(rolling_median(values, 3).values.max())
-            last = float(np.median(tail(values).values))
-            rows = float(np.median([float(row.get("rows") or 0.0) for row in passes]))
-            error = sqrt(max(best * (1 - best), 0.25 / max(rows, 1.0)) / max(rows, 1.0)) if name == "correct" else noise_floor(values)
-            return name, best, last, max(error, 1e-3)
-    return "", float("nan"), float("nan"), float("nan")
+            smooth = rolling_median(values, 3)
+            best, last = float(smooth.values.max()), float(np.median(tail(values).values))
+            rows = [float(row["rows"]) for row in passes if isinstance(row.get("rows"), int | float)]
+            binomial = sqrt(max(best * (1 - best), 0.0) / float(np.median(rows))) if rows and name == "correct" else noise_floor(values)
+            return name, best, value_at(smooth, step), last, max(binomial, LEAST_ERROR)
+    return "", float("nan"), float("nan"), float("nan"), float("nan")

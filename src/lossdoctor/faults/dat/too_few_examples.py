@@ -49,7 +49,7 @@ LEVELS = 10  # answers that a regression tells apart, for the same count (starti
 # a run that only went on too long .13 to .19.
 GAP_SMALL, GAP_WIDE = 0.12, 0.25
 SOME_TIMES, MANY_TIMES = 3.0, 10.0  # how often each row was seen
-LEFT_BEHIND = 0.5  # the training level over the unseen one at the end
+BESIDE, LEFT_BEHIND = 0.8, 0.55  # the training level over the unseen one at the end
 NEVER = 0.9  # an unseen loss that was never better than this may have other labels, whatever the number of rows
 DOUBTFUL = 0.6  # highest strength then; in the range of suspicion
 
@@ -69,7 +69,7 @@ def detect(training: Training) -> Detection | None:
     if found is None or rows is None or training.roles:
         return None
     few = ramp(rows.each, ENOUGH, FEW) * ramp(rows.times, SOME_TIMES, MANY_TIMES)
-    left = 1.0 if found.trained_last < LEFT_BEHIND * found.last else 0.5
+    left = slope(found.trained_last / found.last, BESIDE, LEFT_BEHIND) if found.last > 0 else 0.0
     strength = few * left * slope(found.gap_at_best, GAP_SMALL, GAP_WIDE)
     if found.by_guess and found.best > NEVER:
         strength = min(strength, DOUBTFUL)

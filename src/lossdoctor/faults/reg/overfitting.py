@@ -47,7 +47,8 @@ GAP_SMALL, GAP_WIDE = 0.1, 0.3
 # Rise of the unseen loss since its best; healthy up to .03.
 RISE_SMALL, RISE_CLEAR = 0.03, 0.12
 CHANCE, CERTAIN = 1.5, 4.0  # the rise in standard deviations of one pass
-LEFT_BEHIND = 0.5  # the training level over the unseen one, below which the run fits rows and not the task
+# The training level over the unseen one: side by side, and where the run fits rows and not the task. Starting values.
+BESIDE, LEFT_BEHIND = 0.8, 0.55
 STANDING = 0.9  # what a wide gap counts that did not rise: an earlier stop would not have helped, but the fit is as one-sided
 NEVER = 0.85  # an unseen loss that was never better than this has learnt nothing that carries over
 DOUBTFUL = 0.6  # highest strength where something else may make the gap; in the range of suspicion
@@ -62,7 +63,7 @@ def detect(training: Training) -> Detection | None:
         return None
     rose = slope(found.risen, RISE_SMALL, RISE_CLEAR) * slope(found.course.sigmas, CHANCE, CERTAIN)
     wide = slope(found.gap, GAP_SMALL, GAP_WIDE)
-    left = 1.0 if found.trained_last < LEFT_BEHIND * found.last else 0.5
+    left = slope(found.trained_last / found.last, BESIDE, LEFT_BEHIND) if found.last > 0 else 0.0
     strength = wide * max(rose, STANDING * wide * left)
     if (found.by_guess and found.best > NEVER) or _differently_measured(training):
         strength = min(strength, DOUBTFUL)
@@ -91,14 +92,23 @@ def _apart(own: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
 
 
 def _costs(training: Training, found: Generalisation) -> bool:
-    """Tell whether the score on unseen rows suffers: it fell since its best, or lies below that on training rows; True without one."""
+    """Tell whether the score on unseen rows suffers: it does not where it still gets better, or is as good as on training rows."""
     if not found.score:
         return True
-    fell = found.score_best - found.score_last
+    margin = ERRORS * found.score_error
+    if found.score_last > found.score_at_best + margin / 2:
+        return False
+    own = _own_score(training) if found.score == "correct" else None
+    fell = found.score_best - found.score_last > max(SCORE_DROP, margin)
+    return own is None or fell or own - found.score_last > max(SCORE_GAP, margin)
+
+
+def _own_score(training: Training) -> float | None:
+    """Return the share of training rows that was right at the end, where it was seen."""
+    logged = training.signals.get("train_correct", Series.of([])).finite()
     calls = [call["correct"] for call in training.rows.get("loss_call", []) if isinstance(call.get("correct"), int | float)]
-    own = float(np.mean(calls[-max(3, len(calls) // 10) :])) if calls and found.score == "correct" else 0.0
-    below = own - found.score_last
-    return fell > max(SCORE_DROP, ERRORS * found.score_error) or below > max(SCORE_GAP, ERRORS * found.score_error)
+    values = list(tail(logged).values) or calls[-max(3, len(calls) // 10) :]
+    return float(np.mean(values)) if values else None
 
 
 def _evidence(training: Training, found: Generalisation) -> tuple[Evidence, ...]:
