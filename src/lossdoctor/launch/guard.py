@@ -15,6 +15,15 @@ class NotIsolated(PermissionError):
     """Refuse what a guarded process may not do; the message names the path or address."""
 
 
+first_refusal = ""  # what the script tried first, also where it caught the error
+
+
+def _refusal(what: str) -> NotIsolated:
+    global first_refusal
+    first_refusal = first_refusal or what
+    return NotIsolated(what)
+
+
 def guard(keep: Path) -> None:
     """Make Python-level writes, subprocesses and connections outside a folder raise `NotIsolated` from now on.
 
@@ -31,7 +40,7 @@ def guard(keep: Path) -> None:
         for path in rule(arguments) if rule else ():
             name = os.path.realpath(os.fsdecode(path)) if isinstance(path, (str, bytes)) else ""
             if not f"{name}/".startswith(allowed) and name not in allowed:
-                raise NotIsolated(f"{event}: {path!r}")
+                raise _refusal(f"{event}: {path!r}")
 
     import tempfile
 
@@ -50,7 +59,7 @@ def guard_torch(keep: Path) -> None:
 def _guarded_save(save: Callable[..., object], allowed: str) -> Callable[..., object]:
     def guarded(value: object, file: object, *arguments: object, **named: object) -> object:
         if isinstance(file, (str, os.PathLike)) and not os.path.realpath(file).startswith(allowed):
-            raise NotIsolated(f"save: {os.fspath(file)!r}")
+            raise _refusal(f"save: {os.fspath(file)!r}")
         return save(value, file, *arguments, **named)
 
     return guarded
@@ -74,11 +83,11 @@ def _first_two(arguments: tuple[object, ...]) -> tuple[object, ...]:
 
 def _address(arguments: tuple[object, ...]) -> tuple[object, ...]:
     address = arguments[-1] if arguments else ""
-    return (address,) if isinstance(address, (str, bytes)) else _refuse(arguments)  # a path is a socket of this machine
+    return (address,) if isinstance(address, (str, bytes)) else _refuse((address,))  # a path is a socket of this machine
 
 
 def _refuse(arguments: tuple[object, ...]) -> tuple[object, ...]:
-    return (f"<{arguments[-1] if arguments else ''}>",)
+    return (f"<{arguments[0] if arguments else ''}>",)
 
 
 # Audit events (docs.python.org, "Audit events table") to the paths that they would change.

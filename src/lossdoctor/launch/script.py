@@ -37,8 +37,12 @@ def main() -> None:
     rest = sys.argv[2:]
     interpreter = sys.orig_argv[: len(sys.orig_argv) - len(rest) - 2]
     sys.orig_argv = [*interpreter, *(["-m"] if job["module"] else []), *rest]
+    if "isolation" in job:
+        _shut_off(job["isolation"])
     job["process"] = os.getpid()
     _arm(job, rest)
+    if recorder is not None and "treats" in job:
+        recorder.then = lambda: _treat(job)
     try:
         if job["module"]:
             _run_module(rest)
@@ -66,6 +70,33 @@ def _arm(job: dict[str, Any], rest: list[str]) -> None:
         )
     except Exception as error:
         job["note"] = f"broke: nothing was recorded: {type(error).__name__}: {error}"
+
+
+def _shut_off(isolation: dict[str, str]) -> None:
+    """Shut this process off before it repeats a script; it does not run at all where that fails."""
+    from pathlib import Path
+
+    if isolation["way"] == "namespaces":
+        from lossdoctor.launch.isolation import enter_namespaces
+
+        enter_namespaces(Path(isolation["keep"]))
+    else:
+        from lossdoctor.launch.guard import guard
+
+        guard(Path(isolation["keep"]))
+
+
+def _treat(job: dict[str, Any]) -> None:
+    """Apply a repetition's treatments, once torch is imported."""
+    from pathlib import Path
+
+    assert recorder is not None
+    if job["isolation"]["way"] == "guarded":
+        from lossdoctor.launch.guard import guard_torch
+
+        guard_torch(Path(job["isolation"]["keep"]))
+    # By name: the launcher does not know treatments, the session does.
+    importlib.import_module(job["treats"]).apply(job["treatments"], recorder.stop)
 
 
 def _run_path(rest: list[str]) -> None:
@@ -154,8 +185,13 @@ def _tell_ending(job: dict[str, Any], error: BaseException | None) -> None:
         return  # a forked child that came to the end of the script too
     how = "returned" if error is None else "exit" if isinstance(error, SystemExit) else "exception"
     name = type(error).__name__ if how == "exception" else None
+    told = {"how": how, "exception": name, "note": job.get("note", ""), "status": _status(error), "clock": time.monotonic()}
+    if job.get("isolation", {}).get("way") == "guarded":
+        from lossdoctor.launch import guard
+
+        told["refused"] = str(error) if isinstance(error, guard.NotIsolated) else guard.first_refusal if how == "exception" else ""
     with contextlib.suppress(OSError), open(job["ending"], "w") as stream:
-        json.dump({"how": how, "exception": name, "note": job.get("note", ""), "status": _status(error), "clock": time.monotonic()}, stream)
+        json.dump(told, stream)
 
 
 def _status(error: BaseException | None) -> int:
@@ -174,6 +210,9 @@ def _answer_questions(job: dict[str, Any]) -> None:
     if any(not thread.daemon for thread in threading.enumerate() if thread is not threading.main_thread()):
         return  # the script goes on in a thread that python will wait for, and may train there
     with contextlib.suppress(BaseException):  # the script has ended: neither an error nor Ctrl-C in here may change how
+        for stream in (sys.stdout, sys.stderr):
+            with contextlib.suppress(OSError, ValueError, AttributeError):
+                stream.flush()  # the script's last words do not wait for us
         recorder.stop()
         from lossdoctor.launch.ask import answer_questions
 

@@ -6,7 +6,7 @@ import os
 import platform
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -65,6 +65,7 @@ class Recorder:
         self._stopped = False
         self._observer: Observer | None = None
         self._seams: Seams | None = None
+        self.then: Callable[[], object] = lambda: None  # called once the seams are in place
 
     @classmethod
     def silent(cls) -> Recorder:
@@ -103,6 +104,7 @@ class Recorder:
             self._observer.began = self._began
             self._seams = Seams(self._observer)
             self._seams.install()
+            self.then()
         except Exception as error:  # a torch that we do not know: the script runs on, unwatched
             self._fail(error)
 

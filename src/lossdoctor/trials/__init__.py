@@ -1,0 +1,1 @@
+"""Repeat a run with one change, beside an untreated control."""
