@@ -11,13 +11,15 @@ import numpy as np
 from lossdoctor.core.run import Row, Series, Training
 from lossdoctor.derive.level import expected_level
 from lossdoctor.derive.noise import noise_floor
-from lossdoctor.derive.outcome import outcome
-from lossdoctor.derive.rise import Rise, rise
+from lossdoctor.derive.outcome import Outcome, outcome
+from lossdoctor.derive.rise import LEAST_VALUES, Rise, rise
 from lossdoctor.derive.smooth import blocks, rolling_median, tail, value_at
 from lossdoctor.derive.unseen import field_series, seen_passes, unseen_passes
 
-LEAST_ERROR = 0.002  # of a score: the share that one row of 500 makes
 COMPARABLE = 0.5  # passes over trained rows per pass over unseen ones, from which on they stand for the training loss
+COVERED = 0.8  # of the passes' steps that a score must reach to, to be the score at the end
+LEAST_ERROR = 0.002  # of a score: the share that one row of 500 makes
+HALF = 0.5  # errors of an untrained model, where it is not seen how often it guesses right
 
 
 @dataclass(frozen=True)
@@ -25,13 +27,14 @@ class Generalisation:
     """Hold the course of the unseen loss beside the training loss. Levels are shares of what guessing gives (else of the start).
 
     Args:
-        unseen: the loss on unseen rows, one value per pass, in the unit of the loss.
-        course: its minimum and what followed, in the unit of the loss.
-        reference: what 1 stands for, in the unit of the loss.
+        measure: what the unseen course is made of: `loss`, or where the script computes none on unseen rows, `error` (share of
+            wrong answers).
+        unseen: that measure on unseen rows, one value per pass.
+        course: its minimum and what followed.
+        reference: what the unseen level 1 stands for, in the unit of the measure.
         by_guess: whether that is what guessing gives.
         best, last: the unseen level at its best and at the end.
         trained_at_best, trained_last: the training level at the best step and at the end.
-        first_gap: how far unseen lay above trained at the first pass.
         score: `correct`, `r2` or empty.
         score_best, score_at_best, score_last: of the unseen rows: the best, that at the best loss, the last; NaN without a score.
         score_error: standard error of a score.
@@ -43,6 +46,7 @@ class Generalisation:
         (0.2, 20)
     """
 
+    measure: str
     unseen: Series
     course: Rise
     reference: float
@@ -51,7 +55,6 @@ class Generalisation:
     last: float
     trained_at_best: float
     trained_last: float
-    first_gap: float
     score: str
     score_best: float
     score_at_best: float
@@ -73,6 +76,11 @@ class Generalisation:
         """The same at the step of the best unseen loss: what no earlier stop would save."""
         return self.best - self.trained_at_best
 
+    @property
+    def left_behind(self) -> float:
+        """The training level over the unseen one at the end; near 0 where the run fits rows and not the task."""
+        return self.trained_last / self.last if self.last > 0 else 1.0
+
 
 def generalisation(training: Training) -> Generalisation | None:
     """Compare the loss on unseen rows with the training loss.
@@ -82,31 +90,32 @@ def generalisation(training: Training) -> Generalisation | None:
             script makes them, since they run in the same mode.
 
     Returns:
-        None for fewer than four passes with a loss, or a loss of both signs.
+        None for fewer than four passes with a loss or a share of right answers, or a training loss of both signs.
 
     Raises:
         SignalMissing: without a training loss or a validation pass.
     """
     passes = unseen_passes(training)
-    unseen = field_series(passes, "loss").finite()
-    course = rise(unseen)
     level = expected_level(training)
     seen = outcome(training.series("loss"), level.guess if level else None)
-    if course is None or seen is None or seen.reference is None or seen.not_finite:
+    if seen is None or seen.reference is None or seen.not_finite:
         return None
-    trained = _trained(training, unseen)
-    share = 1.0 / seen.reference
+    measure, unseen, unit = _unseen(training, passes, seen.reference)
+    course = rise(unseen)
+    if course is None or unit <= 0:
+        return None
+    trained = _trained(training, measure, unseen, seen)
     score, best, at_best, last, error = _score(passes, course.best_step)
     return Generalisation(
+        measure=measure,
         unseen=unseen,
         course=course,
-        reference=seen.reference,
+        reference=unit,
         by_guess=seen.judged_by == "guess",
-        best=course.best * share,
-        last=course.last * share,
-        trained_at_best=value_at(trained, course.best_step) * share,
-        trained_last=float(np.median(tail(trained).values)) * share,
-        first_gap=(unseen.first - value_at(trained, int(unseen.steps[0]))) * share,
+        best=course.best / unit,
+        last=course.last / unit,
+        trained_at_best=value_at(trained, course.best_step),
+        trained_last=float(np.median(tail(trained).values)),
         score=score,
         score_best=best,
         score_at_best=at_best,
@@ -115,19 +124,29 @@ def generalisation(training: Training) -> Generalisation | None:
     )
 
 
-def _trained(training: Training, unseen: Series) -> Series:
-    """Return the training loss in the mode of validation where it is there, else averaged between the passes."""
-    own = field_series(seen_passes(training), "loss").finite()
-    if len(own) >= COMPARABLE * len(unseen):
-        return own
-    return blocks(training.series("loss"), max(10, len(unseen)))
+def _unseen(training: Training, passes: Sequence[Row], reference: float) -> tuple[str, Series, float]:
+    """Return measure, course and unit on unseen rows: the loss, else the share of wrong answers."""
+    losses, scores = (field_series(passes, name).finite() for name in ("loss", "correct"))
+    if len(losses) >= LEAST_VALUES or len(scores) < LEAST_VALUES:
+        return "loss", losses, reference
+    counts = [call["class_counts"] for call in training.rows.get("loss_call", []) if call.get("class_counts")]
+    likeliest = float(np.mean([max(each) / max(sum(each), 1) for each in counts])) if counts else HALF
+    return "error", Series(scores.steps, 1.0 - scores.values), 1.0 - likeliest
+
+
+def _trained(training: Training, measure: str, unseen: Series, seen: Outcome) -> Series:
+    """Return the training level in the mode of validation where it is there, else averaged between the passes."""
+    own = field_series(seen_passes(training), "loss").finite() if measure == "loss" else Series.of([])
+    if len(own) < COMPARABLE * len(unseen) or not len(own):
+        own = blocks(training.series("loss"), max(10, len(unseen)))
+    return Series(own.steps, own.values / (seen.reference or 1.0))
 
 
 def _score(passes: Sequence[Row], step: int) -> tuple[str, float, float, float, float]:
     """Return name, best, that at a step, last and standard error of the score of the passes; of shares the error is binomial."""
     for name in ("correct", "r2"):
         values = field_series(passes, name).finite()
-        if len(values) >= 2:
+        if len(values) >= 2 and values.steps[-1] >= COVERED * passes[-1].step:
             smooth = rolling_median(values, 3)
             best, last = float(smooth.values.max()), float(np.median(tail(values).values))
             rows = [float(row["rows"]) for row in passes if isinstance(row.get("rows"), int | float)]

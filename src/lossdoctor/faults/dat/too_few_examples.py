@@ -48,9 +48,10 @@ LEVELS = 10  # answers that a regression tells apart, for the same count (starti
 # Gap between unseen and training loss at the best step, as a share of what guessing gives. Starting values: healthy runs up to .11,
 # a run that only went on too long .13 to .19.
 GAP_SMALL, GAP_WIDE = 0.12, 0.25
+ERRORS_FEW, ERRORS_MANY = 0.07, 0.16  # the same of the share of wrong answers
 SOME_TIMES, MANY_TIMES = 3.0, 10.0  # how often each row was seen
 BESIDE, LEFT_BEHIND = 0.8, 0.55  # the training level over the unseen one at the end
-NEVER = 0.9  # an unseen loss that was never better than this may have other labels, whatever the number of rows
+NEVER = 0.97  # an unseen loss that was never better than this may have other labels, whatever the number of rows
 DOUBTFUL = 0.6  # highest strength then; in the range of suspicion
 
 
@@ -69,8 +70,8 @@ def detect(training: Training) -> Detection | None:
     if found is None or rows is None or training.roles:
         return None
     few = ramp(rows.each, ENOUGH, FEW) * ramp(rows.times, SOME_TIMES, MANY_TIMES)
-    left = slope(found.trained_last / found.last, BESIDE, LEFT_BEHIND) if found.last > 0 else 0.0
-    strength = few * left * slope(found.gap_at_best, GAP_SMALL, GAP_WIDE)
+    wide = slope(found.gap_at_best, *((ERRORS_FEW, ERRORS_MANY) if found.measure == "error" else (GAP_SMALL, GAP_WIDE)))
+    strength = few * wide * slope(found.left_behind, BESIDE, LEFT_BEHIND)
     if found.by_guess and found.best > NEVER:
         strength = min(strength, DOUBTFUL)
     return Detection(strength, _evidence(training, found, rows), where=training.where("loader"))
@@ -110,8 +111,9 @@ def _evidence(training: Training, found: Generalisation, rows: _Rows) -> tuple[E
     best, end = found.course.best_step, int(found.unseen.steps[-1])
     seen = f"about {rows.count:.0f} different rows, each seen {rows.times:.0f} times"
     each = f"about {rows.each:.2g} for each answer that is to be told apart"
-    unseen = f"{found.course.best:.4g} at its best, training then at {found.trained_at_best * found.reference:.4g}"
-    note = f"the gap is {found.gap_at_best:.0%} of the level of knowing nothing: stopping earlier would not close it"
+    what = "" if found.measure == "loss" else "share of wrong answers "
+    unseen = f"{what}{found.course.best:.4g} at its best, {found.best:.0%} of knowing nothing; training then at {found.trained_at_best:.0%}"
+    note = f"the gap is {found.gap_at_best:.0%} there: stopping earlier would not close it"
     return (
         Evidence("row_hashes", span, seen, f"more than {ENOUGH:.0f} for each answer", each),
         Evidence("validation", (min(best, end), end), unseen, f"a gap below {GAP_SMALL:.0%}", note),

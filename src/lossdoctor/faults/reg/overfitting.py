@@ -44,13 +44,15 @@ from lossdoctor.derive.unseen import unseen_passes
 
 # All levels are shares of what guessing gives. Starting values: gap of healthy runs up to .13 (.24 where the score suffers a little).
 GAP_SMALL, GAP_WIDE = 0.1, 0.3
+# The same of the share of wrong answers, which grows less than a loss does (healthy up to .06).
+ERRORS_FEW, ERRORS_MANY = 0.06, 0.2
 # Rise of the unseen loss since its best; healthy up to .03.
 RISE_SMALL, RISE_CLEAR = 0.03, 0.12
 CHANCE, CERTAIN = 1.5, 4.0  # the rise in standard deviations of one pass
 # The training level over the unseen one: side by side, and where the run fits rows and not the task. Starting values.
 BESIDE, LEFT_BEHIND = 0.8, 0.55
 STANDING = 0.9  # what a wide gap counts that did not rise: an earlier stop would not have helped, but the fit is as one-sided
-NEVER = 0.85  # an unseen loss that was never better than this has learnt nothing that carries over
+NEVER = 0.95  # an unseen loss that was never better than this has learnt nothing that carries over
 DOUBTFUL = 0.6  # highest strength where something else may make the gap; in the range of suspicion
 SCORE_DROP, SCORE_GAP, ERRORS = 0.01, 0.05, 2.0  # share of a score, and standard errors, that a worse score must exceed
 OFFSET, WIDENED = 0.5, 2.0  # difference of input means in deviations, ratio of deviations, between validation and training
@@ -62,9 +64,8 @@ def detect(training: Training) -> Detection | None:
     if found is None or training.roles:
         return None
     rose = slope(found.risen, RISE_SMALL, RISE_CLEAR) * slope(found.course.sigmas, CHANCE, CERTAIN)
-    wide = slope(found.gap, GAP_SMALL, GAP_WIDE)
-    left = slope(found.trained_last / found.last, BESIDE, LEFT_BEHIND) if found.last > 0 else 0.0
-    strength = wide * max(rose, STANDING * wide * left)
+    wide = slope(found.gap, *((ERRORS_FEW, ERRORS_MANY) if found.measure == "error" else (GAP_SMALL, GAP_WIDE)))
+    strength = wide * max(rose, STANDING * wide * slope(found.left_behind, BESIDE, LEFT_BEHIND))
     if (found.by_guess and found.best > NEVER) or _differently_measured(training):
         strength = min(strength, DOUBTFUL)
     severity: Severity | None = None if _costs(training, found) else "advice"
@@ -114,16 +115,17 @@ def _own_score(training: Training) -> float | None:
 def _evidence(training: Training, found: Generalisation) -> tuple[Evidence, ...]:
     best, end = found.course.best_step, int(found.unseen.steps[-1])
     begins = found.course.onset if found.course.onset is not None else best
-    unseen = f"{found.course.best:.4g} at its best (step {best}), {found.course.last:.4g} at the end"
+    what = "" if found.measure == "loss" else "share of wrong answers "
+    unseen = f"{what}{found.course.best:.4g} at its best (step {best}), {found.course.last:.4g} at the end"
     note = f"it rises from step {found.course.onset} on" if found.course.onset is not None else "it does not get better from there"
-    unit = "of what guessing gives" if found.by_guess else "of the start"
-    gap = f"{found.trained_last * found.reference:.4g}, the unseen loss {found.gap:.0%} {unit} above it"
+    unit = "what guessing gives" if found.by_guess else "the start"
+    gap = f"{found.trained_last:.1%} of {unit}, on unseen rows {found.last:.1%}"
     last = int(tail(training.series("loss")).steps[-1])
     items = [
         Evidence("validation", (min(begins, end), end), unseen, "an end at its best", note),
         Evidence("loss", (best, max(best, last)), gap, f"a gap below {GAP_SMALL:.0%}"),
     ]
-    if found.score:
+    if found.score and found.measure == "loss":
         name = "correct" if found.score == "correct" else "R2"
         seen = f"{name} {found.score_best:.3f} at its best, {found.score_last:.3f} at the end"
         items.append(
@@ -138,7 +140,7 @@ def _advice(found: Generalisation) -> str:
     return "Regularise (weight decay, dropout, augmentation), use a smaller model, or get more data; training on does not help."
 
 
-def _run(unseen: Sequence[float], trained: float, **more: Any) -> Training:
+def _run(unseen: Sequence[float | None], trained: float, **more: Any) -> Training:
     """Build a training over 100 steps per pass whose loss halves per pass until it reaches its end; ten balanced classes."""
     last = 100 * len(unseen)
     passes = [
@@ -189,10 +191,12 @@ FAULT = Fault(
         Example("sick", _run(_VALLEY, 0.01, correct=_DROP), "falls, then rises, and the score with it"),
         Example("sick", _run(_VALLEY, 0.05), "falls, then rises; no score was measured"),
         Example("sick", _run(_STANDING, 0.01, correct=[0.7] * 11), "stands far above a training loss of nothing"),
+        Example("sick", _run([None] * 11, 0.01, correct=_DROP), "the script measures the score alone, which falls"),
         Example("healthy", _run(_SETTLED, 0.2, correct=[0.9] * 11), "both settle side by side"),
         Example(
             "healthy", _run([0.5, 0.3, 0.2, 0.12, 0.1, 0.09, 0.09, 0.1, 0.1, 0.11, 0.11], 0.0005), "learnt by heart, and right as well"
         ),
+        Example("healthy", _run([None] * 11, 0.001, correct=[0.9, 0.94, *[0.96] * 9]), "the score alone, and it is good"),
         Example("look-alike", _run([2.3, 2.35, 2.4, 2.5, 2.6, 2.8, 3.0, 3.1, 3.2, 3.3], 0.3), "never better than guessing: the labels"),
         Example("look-alike", _run(_VALLEY, 0.01, seen=0.95), "the passes ran on training rows"),
         Example("look-alike", _run(_VALLEY, 0.01, offset=3.0), "validation inputs are prepared differently"),
