@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 
 from lossdoctor.core.diagnosis import HEALTHY, UNDETERMINED, BiggerMachine, Diagnosis, Evidence, Finding
@@ -53,6 +54,9 @@ def failing() -> Diagnosis:
         curve=[(step, 2.3 * math.exp(-step / 90) + step / 600) for step in range(0, 600, 3)],
     )
 
+
+# A busy machine draws slowly; what a test asserts does not depend on it.
+patient = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 numbers = st.one_of(st.integers(-(10**6), 10**6), st.floats(width=64))
 texts = st.one_of(st.text(max_size=30), st.sampled_from(HOSTILE)).filter(lambda text: text not in ("nan", "inf", "-inf"))

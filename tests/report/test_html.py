@@ -7,8 +7,8 @@ from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
-from diagnoses import HOSTILE, diagnoses, failing
-from hypothesis import HealthCheck, given, settings
+from diagnoses import HOSTILE, diagnoses, failing, patient
+from hypothesis import given
 
 from lossdoctor.core.diagnosis import Diagnosis
 from lossdoctor.core.errors import LossdoctorError
@@ -43,7 +43,7 @@ class Reader(HTMLParser):
             self.text += data
 
 
-@settings(suppress_health_check=[HealthCheck.too_slow])
+@patient
 @given(diagnoses())
 def test_a_notebook_card_is_static_and_well_formed(diagnosis: Diagnosis) -> None:
     page = Reader(notebook.html(diagnosis))

@@ -10,7 +10,7 @@ from typing import Any
 import jsonschema
 import numpy as np
 import pytest
-from diagnoses import diagnoses, failing
+from diagnoses import diagnoses, failing, patient
 from hypothesis import given
 
 from lossdoctor.core.diagnosis import Diagnosis, Evidence, Finding
@@ -44,6 +44,7 @@ def test_the_schema_is_a_schema_and_closing_it_forbids_unknown_keys() -> None:
     assert list(CLOSED.iter_errors(to_json(failing()) | {"new": 1}))
 
 
+@patient
 @given(diagnoses())
 def test_every_diagnosis_fits_the_schema_and_reads_back_the_same(diagnosis: Diagnosis) -> None:
     text = dumps(diagnosis)

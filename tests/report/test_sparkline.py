@@ -6,6 +6,7 @@ import math
 from xml.etree import ElementTree
 
 import numpy as np
+from diagnoses import patient
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -14,6 +15,7 @@ from lossdoctor.report.sparkline import ASCII, BLOCKS, sparkline, stretches, svg
 curves = st.lists(st.floats(width=64), max_size=100)
 
 
+@patient
 @given(curves, st.integers(1, 60))
 def test_it_is_at_most_as_wide_as_asked_and_made_of_its_marks(values: list[float], width: int) -> None:
     for marks, ascii_only in ((BLOCKS, False), (ASCII, True)):
@@ -48,6 +50,7 @@ def test_a_loss_that_converges_is_drawn_as_it_falls() -> None:
     assert sparkline([2.0, 1.1, 0.01, 1e-9, 1e-12]) == BLOCKS[7] + BLOCKS[4] + BLOCKS[0] * 3
 
 
+@patient
 @given(st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=50), st.integers(1, 20))
 def test_stretches_are_means(values: list[float], width: int) -> None:
     got = stretches(np.array(values), width)
@@ -56,6 +59,7 @@ def test_stretches_are_means(values: list[float], width: int) -> None:
     assert np.allclose(got, slow)
 
 
+@patient
 @given(curves)
 def test_svg_is_well_formed_and_stays_within_its_box(values: list[float]) -> None:
     text = svg(values, 320, 48)

@@ -6,7 +6,7 @@ import io
 from pathlib import Path
 
 import pytest
-from diagnoses import HOSTILE, diagnoses, failing
+from diagnoses import HOSTILE, diagnoses, failing, patient
 from hypothesis import given
 from rich.console import Console
 
@@ -61,6 +61,7 @@ def test_colours_only_on_a_terminal() -> None:
     assert "\x1b" not in printed(failing())
 
 
+@patient
 @given(diagnoses())
 def test_any_diagnosis_prints_as_calm_lines(diagnosis: Diagnosis) -> None:
     for encoding in ("utf-8", "ascii", "latin-1"):
