@@ -16,9 +16,11 @@ from lossdoctor.record import arm
 Result = TypeVar("Result")
 
 
-def recorded(out: Path, loop: Callable[[], Result], **options: int) -> tuple[Run, Result]:
-    """Run a loop under the recorder and read what was written."""
-    recorder = arm(out / "runs", script="loop", max_steps=options.get("max_steps"))
+def recorded(out: Path, loop: Callable[[], Result], max_steps: int | None = None) -> tuple[Run, Result]:
+    """Run a loop under the recorder, with so much budget that a busy machine changes nothing, and read what was written."""
+    recorder = arm(out / "runs", script="loop", budget=100.0, max_steps=max_steps)
+    if recorder._observer is not None:
+        recorder._observer.budget._credit = 1e9
     try:
         result = loop()
     finally:

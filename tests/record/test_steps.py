@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 import torch
+import torch._dynamo.utils
 from torch import nn
 from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
@@ -343,12 +344,14 @@ def test_the_recording_ends_after_the_steps_that_were_asked_for(tmp_path: Path) 
 
 
 def test_rare_samples_go_on_in_a_longer_run(tmp_path: Path) -> None:
+    torch._dynamo.utils.counters.clear()  # activations are let be in a process that has compiled something
     run, _ = recorded(tmp_path, lambda: steps(network(), 600))
     training: Training = run.trainings[0]
     for name in ("grad_norms", "update_ratios", "displacements", "weight_norms"):
         taken = training.series(name).steps
         assert taken[:20].tolist() == list(range(20))
-        assert taken[-1] > 300
+        assert taken[-1] > 500
+        assert len(taken) < 250
     assert training.table("batch")[0]["inputs"][0]["shape"] == [8, 3]
     assert training.table("loss_call")[0]["kind"] == "cross_entropy"
     assert training.table("loss_call")[0]["ratio"] == 1.0

@@ -55,6 +55,7 @@ class Observer:
         self.roots = Roots()
         self.keys = Keys()
         self.tracks: list[Track] = []
+        self.made = 0  # tracks so far, those that were given up included
         self.tracks_seen = False
         self.samples = Samples(self)
         self.capture = Capture()
@@ -99,7 +100,7 @@ class Observer:
             call.training = module.training
             call.grad = torch.is_grad_enabled()
             call.rows = _rows(args, kwargs)
-            if not call.grad or not root.trainable or (root.trained_in_train_mode and not call.training):
+            if not call.grad or not root.trainable or not (call.training or root.trained_in_eval_mode or not root.trained_in_train_mode):
                 self._other_forward_began(call, module, args, kwargs)
                 return call
             call.kind = "training"
@@ -160,7 +161,7 @@ class Observer:
         try:
             if not value.requires_grad or self.passes.open is not None:
                 self.passes.loss_called(kind, args, kwargs, value)
-                return
+                return  # where the pass turns out to be training, its losses are taken over
             window = self.window
             window.calls.append((len(window.forwards), value_of(value)))
             if self._looking:
@@ -182,9 +183,9 @@ class Observer:
         try:
             if self._waiting:
                 self._waiting = [track for track in self._waiting if not track.resets.look()]
-            if self.passes.open is not None:
-                self.passes.close(self.clock())
             window = self.window
+            if self.passes.open is not None and not self.passes.was_training(window, self._usual):
+                self.passes.close(self.clock())
             if window.mixed or len(window.forwards) != self._usual:
                 self._split_off_validation(window)
             else:
@@ -212,7 +213,10 @@ class Observer:
                 track.resets.follow()
             if window.forwards:
                 root, training, _ = window.forwards[-1]
-                root.trained_in_train_mode = training
+                if training:
+                    root.trained_in_train_mode = True
+                else:
+                    root.trained_in_eval_mode = True
             elif self._pending and not self.hands.active:
                 window.gap = window.idle = window.gap_cpu = 0.0  # a further backward of the same forwards
             window.samples = self.samples.backward_ended(window.value)
@@ -379,7 +383,8 @@ class Observer:
 
     def new_track(self, what: str, parameters: list[Tensor]) -> Track:
         """Begin a track."""
-        track = Track(len(self.tracks), what, parameters, Schedule(self.budget, STEP_PROBES))
+        track = Track(self.made, what, parameters, Schedule(self.budget, STEP_PROBES))
+        self.made += 1
         self.tracks.append(track)
         return track
 

@@ -67,9 +67,8 @@ class Hands:
     def leave(self) -> None:
         """Forget what no optimiser had stepped on: one does now."""
         self.active, self._track = False, None
-        for track in self._tracks.values():
-            if not track.headed:
-                track.forget()
+        given_up = [track for track in self._tracks.values() if not track.headed]
+        self.observer.tracks = [track for track in self.observer.tracks if track not in given_up]
         self._tracks = {}
 
     def take_over(self, pending: list[Window], usual: int, last: bool) -> None:

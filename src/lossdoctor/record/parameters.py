@@ -50,14 +50,14 @@ class Root:
         ['bias', 'weight']
     """
 
-    __slots__ = ("__weakref__", "call", "elements", "names", "ref", "roles", "trainable", "trained_in_train_mode")
+    __slots__ = ("__weakref__", "call", "elements", "names", "ref", "roles", "trainable", "trained_in_eval_mode", "trained_in_train_mode")
 
     def __init__(self, module: nn.Module) -> None:
         self.ref = weakref.ref(module)
         self.call = Call(self)
         self.names: dict[int, str] = {}
         self.roles: dict[int, str] = {}
-        self.trained_in_train_mode = False
+        self.trained_in_train_mode = self.trained_in_eval_mode = False
         self.refresh()
 
     def is_copy_of(self, other: Root) -> bool:

@@ -46,16 +46,18 @@ class Costs:
         3.0
     """
 
-    __slots__ = ("_recent", "median", "spent")
+    __slots__ = ("_recent", "median", "spent", "total")
 
     def __init__(self) -> None:
-        self.spent = 0.0
+        self.spent = 0.0  # out of the allowance
+        self.total = 0.0
         self.median = 0.0
         self._recent: list[float] = []
 
     def add(self, seconds: float) -> None:
         """Count one run."""
         self.spent += seconds
+        self.total += seconds
         self._recent = [*self._recent[-6:], seconds]
         self.median = sorted(self._recent)[len(self._recent) // 2]
 
@@ -83,8 +85,8 @@ class Budget:
 
     @property
     def spent(self) -> float:
-        """CPU seconds that all costly probes took so far."""
-        return sum(cost.spent for cost in self.costs.values())
+        """CPU seconds that all costly probes took so far, the credit's included."""
+        return sum(cost.total for cost in self.costs.values())
 
     def wait(self, probe: str, step: int, elapsed: float) -> int:
         """Return after how many steps a probe can be afforded; 0 is now.

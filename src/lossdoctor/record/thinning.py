@@ -21,26 +21,39 @@ def pack(values: array[float]) -> str:
 
 
 def halve(path: Path) -> Iterator[dict[str, Any]]:
-    """Yield the lines of a segment with every second step and every second sample left out."""
+    """Yield the lines of a segment with every second step and every second sample of a signal left out.
+
+    The `steps` lines of a track become one, at the place of the first.
+    """
+    lines = list(_lines(path))
+    joined = {track: _join(lines, track) for track in dict.fromkeys(line["track"] for line in lines if line["kind"] == "steps")}
     seen: dict[tuple[Any, Any], int] = {}
+    for line in lines:
+        if line["kind"] == "steps":
+            if line["track"] in joined:
+                yield {"kind": "steps", "track": line["track"], "columns": joined.pop(line["track"])}
+        elif line["kind"] == "sample" and line["step"] > 0:
+            key = (line["track"], line["signal"])
+            seen[key] = seen.get(key, 0) + 1
+            if seen[key] % 2:
+                yield line
+        else:
+            yield line
+
+
+def _lines(path: Path) -> Iterator[dict[str, Any]]:
     with path.open("rb") as stream:
         for raw in stream:
             try:
-                line = json.loads(raw)
+                yield json.loads(raw)
             except ValueError:
-                continue
-            if line.get("kind") == "steps":
-                yield {**line, "columns": {name: _half(text) for name, text in line["columns"].items()}}
-            elif line.get("kind") == "sample" and line.get("step", 0) > 0:
-                key = (line.get("track"), line.get("signal"))
-                seen[key] = seen.get(key, 0) + 1
-                if seen[key] % 2:
-                    yield line
-            else:
-                yield line
+                continue  # cut by a full disk
 
 
-def _half(text: str) -> str:
-    values = array("d")
-    values.frombytes(base64.b64decode(text))
-    return pack(values[::2])
+def _join(lines: list[dict[str, Any]], track: int) -> dict[str, str]:
+    columns: dict[str, array[float]] = {}
+    for line in lines:
+        if line["kind"] == "steps" and line["track"] == track:
+            for name, text in line["columns"].items():
+                columns.setdefault(name, array("d")).frombytes(base64.b64decode(text))
+    return {name: pack(values[::2]) for name, values in columns.items()}

@@ -12,7 +12,7 @@ from lossdoctor.record.pairing import Pairing
 from lossdoctor.record.schedule import Schedule
 from lossdoctor.record.tracks import Track
 from lossdoctor.record.values import NAN, Value, numbers, value_of
-from lossdoctor.record.window import Call, Forward
+from lossdoctor.record.window import Call, Forward, Window
 
 if TYPE_CHECKING:
     from lossdoctor.record.events import Observer
@@ -22,6 +22,8 @@ MOST_HASHES = 4096  # of one pass, docs/architecture.md
 _HASHES = 256  # of one forward
 _FULL = 32  # passes that are measured fully, before the budget decides
 _WRITTEN = 1024  # passes that are all written; later ones ever more rarely
+_OPERATION_SECONDS = 3e-6  # what following one torch function costs
+_SHARE = 0.005  # of the time from one pass to the next: what full measuring may always take
 _SEEN, _UNSEEN = 0.2, 0.02  # share of trained rows: forwards on training data and on other data are two passes
 _CLASSES = ("cross_entropy", "nll_loss")
 _BINARY = ("binary_cross_entropy", "binary_cross_entropy_with_logits")
@@ -36,6 +38,8 @@ class Pass:
         self.began = self.ended = began
         self.pairing = pairing
         self.forwards = 0
+        self.calls: list[Forward] = []  # with gradients on, in eval mode: it may yet turn out to be training
+        self.forward_seconds = 0.0
         self.rows = 0.0
         self.grad = False
         self.training = False
@@ -102,6 +106,7 @@ class Passes:
         self._done: list[Pass] = []
         self._waiting: list[Pass] = []
         self._seconds = 0.0
+        self._before = self._spent = self._cost = 0.0
         self._own: dict[int, tuple[int, Track | None]] = {}
         self._pairing: Pairing | None = None
 
@@ -113,7 +118,7 @@ class Passes:
         self.leave()
         observer.drawn = False
         loader = observer.take_loader()
-        if self.open is not None and self.open.epoch_over:
+        if self.open is not None and (self.open.epoch_over or self.open.grad != call.grad):
             self.close(call.began)
         hashes: list[str] = []
         current = self.open or self._begin(call, call.began - loader)
@@ -135,8 +140,12 @@ class Passes:
             current.modes = observer.samples.run("validation", "describe_modes", module)
 
     def _begin(self, call: Call, began: float) -> Pass:
-        full = self.count < _FULL or self._schedule.due("validation", self.count)
+        budget = self.observer.budget
+        cheap = self._cost < _SHARE * (began - self._before)
+        full = self.count < _FULL or cheap or self._schedule.due("validation", self.count)
+        self._before, self._spent = began, budget.costs["validation"].total
         self.open = Pass(call.root, began - self.observer.began, Pairing(self._quiet) if full else None)
+        self.open.grad = call.grad
         return self.open
 
     def _quiet(self, function: Any) -> Any:
@@ -149,7 +158,9 @@ class Passes:
             return
         current.ended = self.observer.clock() - self.observer.began
         current.rows += call.rows if call.rows == call.rows else 0.0
-        current.grad = current.grad or call.grad
+        if call.grad:
+            current.calls = [*current.calls[-63:], (call.root, call.training, call.rows)]
+            current.forward_seconds += current.ended + self.observer.began - call.began
         current.training = current.training or call.training
         current.random = current.random or self.observer.drawn
         current.forwards += 1
@@ -207,7 +218,30 @@ class Passes:
         current, self.open = self.open, None
         if current is not None and current.forwards:
             self._seconds += current.ended - current.began
+            if current.pairing is not None:
+                operations = current.pairing.operations
+                self._cost = self.observer.budget.costs["validation"].total - self._spent + operations * _OPERATION_SECONDS
             self._finish(current)
+
+    def was_training(self, window: Window, usual: int) -> bool:
+        """Take a pass that a backward follows for what it is: training in eval mode; tell whether it was so.
+
+        Args:
+            window: of the backward; gets the forwards and the losses.
+            usual: forwards before a backward so far.
+        """
+        current = self.open
+        if current is None or not current.calls or window.forwards:
+            return False
+        self.leave()
+        self.open = None
+        take = max(1, usual)
+        window.forwards = current.calls[-take:]
+        window.calls = [(1, value) for value, _ in current.losses[-take:]]
+        window.forward_seconds = current.forward_seconds * len(window.forwards) / current.forwards
+        if current.forwards > take:  # what came before was a look at other data
+            self._finish(current)
+        return True
 
     def take_seconds(self) -> float:
         """Return how long passes took since last asked."""
@@ -237,15 +271,15 @@ class Passes:
 
     def track_of(self, root: Root) -> Track | None:
         """Return the track that moves a model's parameters last, or that of the model which this one is a copy of."""
-        tracks = [track for track in self.observer.tracks if track.count]
         known = self._own.get(id(root))
-        if known is not None and known[0] == len(tracks):
+        if known is not None and known[0] == self.observer.made:
             return known[1]
+        tracks = [track for track in self.observer.tracks if track.count]
         found = [track for track in tracks if track.identities & root.names.keys()]
         if not found:
             found = [track for track in tracks if track.root is not None and root.is_copy_of(track.root)]
         best = max(found, key=lambda track: track.stepped, default=None)
-        self._own[id(root)] = (len(tracks), best)
+        self._own[id(root)] = (self.observer.made, best)
         return best
 
     def write(self) -> None:

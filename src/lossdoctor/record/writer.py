@@ -110,16 +110,20 @@ class Writer:
             pass
 
     def _thin(self) -> bool:
-        """Rewrite the largest of the older half of the segments at half density; tell whether that gained anything."""
+        """Rewrite one of the older half of the segments at half density, the largest that gains by it; False where none does."""
         older = range(max(1, len(self._sizes) // 2))
-        index = max(older, key=lambda i: self._sizes[i])
+        return any(self._rewrite(index) for index in sorted(older, key=lambda i: -self._sizes[i]))
+
+    def _rewrite(self, index: int) -> bool:
         path = self._segment(index)
-        before = self._sizes[index]
+        data = b"".join(encode(line) for line in halve(path))
+        if len(data) > 0.9 * self._sizes[index]:
+            return False
         scratch = path.with_suffix(".tmp")
-        scratch.write_bytes(b"".join(encode(line) for line in halve(path)))
+        scratch.write_bytes(data)
         os.replace(scratch, path)
-        self._sizes[index] = path.stat().st_size
-        return self._sizes[index] < 0.9 * before
+        self._sizes[index] = len(data)
+        return True
 
     def _segment(self, index: int) -> Path:
         return self.folder / f"record-{self._pid}-{index:04d}.jsonl"
