@@ -21,10 +21,10 @@ from lossdoctor.core.errors import LossdoctorError
 from lossdoctor.launch.supervisor import Ending, Job, patient_with_interrupts, run_folder, supervise, write_ending
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from lossdoctor.core.diagnosis import Diagnosis
-    from lossdoctor.core.run import Run
+    from lossdoctor.core.run import Run, Training
     from lossdoctor.launch.ask import Ask
 
 
@@ -36,6 +36,8 @@ class Choice:
         select: codes, slugs or families to look for; all where empty.
         ignore: codes, slugs or families to leave out.
         workup: `auto`, `none` or `full`.
+        children: whether the script may be run again.
+        say: tells the user what is about to be done.
 
     Example:
         >>> Choice(ignore=("NUM",)).workup
@@ -45,6 +47,8 @@ class Choice:
     select: Sequence[str] = ()
     ignore: Sequence[str] = ()
     workup: str = "auto"
+    children: bool = False
+    say: Callable[[str], None] = lambda words: None
 
 
 @dataclass(frozen=True)
@@ -105,8 +109,21 @@ def _work_up(ask: Ask, choice: Choice) -> None:
         if answer is None:
             return
         asked.append(name)
+        if name == "rate" and answer["status"] == "unknown" and choice.children:
+            answer = _rate_in_child(folder, run.trainings[0], began + _limit(run) - time.monotonic(), choice) or answer
         with (folder / "record-workup-0000.jsonl").open("a", encoding="utf-8") as stream:
             stream.write(json.dumps(answer) + "\n")
+
+
+def _rate_in_child(folder: Path, training: Training, left: float, choice: Choice) -> Mapping[str, Any] | None:
+    """Run the script again where its steps cannot be replayed, and say beforehand what it will cost; None where time is short."""
+    from lossdoctor.trials.rerun import expected_seconds, rate_in_child
+
+    expected = expected_seconds(training)
+    if expected > left:
+        return None
+    choice.say(f"running the script again with another rate, shut off from the machine: about {expected:.0f} s")
+    return rate_in_child(folder, training, left)
 
 
 def _limit(run: Run) -> float:

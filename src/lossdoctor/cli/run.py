@@ -47,7 +47,9 @@ def command(
     from lossdoctor.session import Choice, check_choice, watch_script
 
     file = _report.json_file(json, standard_output=False)
-    choice = Choice(select, ignore, workup)
+    asked = click.get_current_context().get_parameter_source("workup") == click.core.ParameterSource.COMMANDLINE
+    # Off a terminal (a batch queue) the script is run again only when asked.
+    choice = Choice(select, ignore, workup, asked or sys.stderr.isatty(), (lambda words: None) if quiet else _report.say)
     check_choice(choice)
     if not module and not os.path.exists(script):
         raise UsageError(f"no such script: {script!r}")

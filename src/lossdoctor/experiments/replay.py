@@ -46,12 +46,13 @@ class Replay:
 
     Args:
         captures: what was kept of the run.
+        of_model: whether the model itself will be run; without it only the rows are used, and no loss need come out again.
 
     Raises:
         ReplayRefused: nothing was captured, the model cannot be copied, or the captured loss does not come out again.
     """
 
-    def __init__(self, captures: Captures) -> None:
+    def __init__(self, captures: Captures, *, of_model: bool = True) -> None:
         if not captures.batches:
             raise ReplayRefused(captures.refused or "no training step was captured")
         self.captures = captures
@@ -59,6 +60,8 @@ class Replay:
         first = captures.batches[0].modules
         # Batches of another model belong to another training (a later fold, the other half of a pair).
         self.batches = [batch for batch in captures.batches if batch.modules == first]
+        if not of_model:
+            return
         if any(captures.initial[number] is None for number in first):
             raise ReplayRefused("the weights from before the first step are too large to keep")
         self._check()

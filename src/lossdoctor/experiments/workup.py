@@ -68,18 +68,22 @@ class Workup:
     def _measure(self, name: str, deadline: Deadline, parameters: dict[str, Any]) -> dict[str, Any]:
         if name not in names():
             raise ReplayRefused(f"no experiment is called {name!r}")
-        if self._replay is None:
-            if self._refused:
-                raise ReplayRefused(self._refused)
-            self._replay = self._open()
         module = importlib.import_module(f"lossdoctor.experiments.{name}")
-        return dict(module.measure(self._replay, deadline, parameters))
+        of_model = getattr(module, "RUNS_THE_MODEL", True)
+        return dict(module.measure(self._of_model() if of_model else Replay(self._held, of_model=False), deadline, parameters))
 
-    def _open(self) -> Replay:
+    @property
+    def _held(self) -> Captures:
+        if self._captures is None:
+            raise ReplayRefused("nothing was captured")
+        return self._captures
+
+    def _of_model(self) -> Replay:
+        if self._refused:
+            raise ReplayRefused(self._refused)
         try:
-            if self._captures is None:
-                raise ReplayRefused("nothing was captured")
-            return Replay(self._captures)
+            self._replay = self._replay or Replay(self._held)
+            return self._replay
         except ReplayRefused as refusal:
             self._refused = str(refusal)
             raise
