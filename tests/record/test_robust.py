@@ -16,16 +16,15 @@ from typing import Any
 
 import pytest
 import torch
+from tests.record.loops import batch, network
 from torch.nn import functional
 from torch.utils.data import DataLoader, TensorDataset
 
 from lossdoctor.core import store
 from lossdoctor.core.store import load_run
 from lossdoctor.record import Recorder, arm, writer
-from lossdoctor.record.events import Observer
 from lossdoctor.record.samples import Samples
 from lossdoctor.record.writer import Writer
-from tests.record.loops import batch, network
 
 LOOP = """
 import torch

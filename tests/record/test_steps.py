@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 import torch
 import torch._dynamo.utils
+from tests.record.loops import batch, network, recorded
 from torch import nn
 from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
 from torch.utils.data import DataLoader, TensorDataset
 
 from lossdoctor.core.run import Training
-from tests.record.loops import batch, network, recorded
 
 
 def test_losses_of_a_plain_loop_are_recorded_exactly(tmp_path: Path) -> None:

@@ -110,9 +110,9 @@ class Writer:
             pass
 
     def _thin(self) -> bool:
-        """Rewrite one of the older half of the segments at half density, the largest that gains by it; False where none does."""
-        older = range(max(1, len(self._sizes) // 2))
-        return any(self._rewrite(index) for index in sorted(older, key=lambda i: -self._sizes[i]))
+        """Rewrite a closed segment at half density, the largest that gains by it; False where none does."""
+        closed = range(len(self._sizes) - 1)
+        return any(self._rewrite(index) for index in sorted(closed, key=lambda index: -self._sizes[index]))
 
     def _rewrite(self, index: int) -> bool:
         path = self._segment(index)
