@@ -74,7 +74,10 @@ def detect(training: Training) -> Detection | None:
     if seen is None or not len(sizes) or _upside_down(training):
         return None
     moved = displacements(training) if training.has("displacements") else Series.of([])
-    push = max(ramp(_highest(sizes), STEP_SMALL, STEP_LARGE), ramp(_highest(moved), MOVED_LITTLE, MOVED_FAR))
+    far = ramp(_highest(moved), MOVED_LITTLE, MOVED_FAR)
+    if seen.judged_by == "start" and not seen.not_finite:
+        far = min(far, DOUBTFUL)  # the targets of a loss of its own may have grown, and weights grow in any long run
+    push = max(ramp(_highest(sizes), STEP_SMALL, STEP_LARGE), far)
     start = max(seen.first, level.guess if level else 0.0)
     harm, onset = _harm(training.series("loss"), seen, start)
     harm = max(harm, _growing(sizes))
@@ -231,6 +234,7 @@ FAULT = Fault(
         Example("look-alike", _run([2.3, nan, nan, nan, nan], inf, inf, parameters=_HALF), "half precision divides by zero"),
         Example("look-alike", _run([400.0, 900.0, 300.0, *[5.0] * 40], 2.0, 8.0), "a loss that is bad before the first step"),
         Example("look-alike", _run([2.3, 9.0, 80.0, *[900.0] * 40], 0.1, 30.0, ratio=-1.0), "the loss is negated and rises as told"),
+        Example("look-alike", _run([1.0, *[9.0, 12.0] * 30], 0.03, 12.0, guess=nan), "returns grow, and the loss on them"),
         Example("look-alike", _run([2.3] * 60, 0.9, 4.0), "weights that start too small grow, nothing gets worse"),
         Example("look-alike", _run([2.3] * 60, 0.9, 4.0, rate={"own_end": 2.3, "other_end": 2.2}), "a lower rate does not help"),
         Example("known miss", _run([*_falling(0.8, steps=20), *[0.8, 1.3, 0.9] * 15], 0.08, 2.5), "three times too high: half learnt"),
