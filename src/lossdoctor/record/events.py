@@ -56,7 +56,7 @@ class Observer:
         self.keys = Keys()
         self.tracks: list[Track] = []
         self.made = 0  # tracks so far, those that were given up included
-        self.tracks_seen = False
+        self.headed = 0  # tracks that are written
         self.samples = Samples(self)
         self.capture = Capture()
         self.passes = Passes(self)
@@ -336,7 +336,6 @@ class Observer:
                 self.samples.write(track, sample, track.count)
         track.add(windows, rest)
         track.stepped = self._backward_began
-        self.tracks_seen = True
         self.budget.steps += 1
 
     def clipped(self, norm: Any, limit: Any) -> None:
@@ -411,7 +410,9 @@ class Observer:
         if optimizer is not None:
             self.fact(track, "optimizer", settings(optimizer))
         self.fact(track, "where", dict(self._places))
-        self._looking, track.headed = False, True
+        self._looking = False
+        track.headed = True
+        self.headed += 1
         for line in track.lines:
             self.recorder.add(line)
         track.lines.clear()

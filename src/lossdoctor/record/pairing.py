@@ -171,8 +171,10 @@ class Pairing(TorchFunctionMode):
             if reverse:
                 first, other = other, first
                 known = self._lookup(first)
-            if known is not None and isinstance(first, Tensor) and isinstance(other, Tensor):
+            if known is not None and isinstance(first, Tensor) and isinstance(other, Tensor) and self._lookup(other) is None:
                 self._meet(name, known, first, other, result)
+            if known is not None and known[1] == "output" and isinstance(result, Tensor) and result.is_floating_point():
+                self.follow(result, known[2])  # a difference of two logits, a shifted output
             return
         if known is None:
             if name in _MASK and (known := self._lookup(other)) is not None and known[1] == "hits":

@@ -251,7 +251,7 @@ class Passes:
     # -- where it belongs, and the record ----------------------------------------------------------------------------------
 
     def _finish(self, current: Pass) -> None:
-        if not self.observer.tracks_seen:
+        if not self.observer.headed:
             self._waiting = [*self._waiting[-7:], current]
             return
         track = self.track_of(current.root)
@@ -267,24 +267,24 @@ class Passes:
 
     def own(self, root: Root) -> bool:
         """Tell whether a model is one that is trained, or may be as long as nothing was."""
-        return not self.observer.tracks_seen or self.track_of(root) is not None
+        return not self.observer.headed or self.track_of(root) is not None
 
     def track_of(self, root: Root) -> Track | None:
         """Return the track that moves a model's parameters last, or that of the model which this one is a copy of."""
         known = self._own.get(id(root))
-        if known is not None and known[0] == self.observer.made:
+        if known is not None and known[0] == self.observer.headed:
             return known[1]
-        tracks = [track for track in self.observer.tracks if track.count]
+        tracks = [track for track in self.observer.tracks if track.headed]
         found = [track for track in tracks if track.identities & root.names.keys()]
         if not found:
             found = [track for track in tracks if track.root is not None and root.is_copy_of(track.root)]
         best = max(found, key=lambda track: track.stepped, default=None)
-        self._own[id(root)] = (self.observer.made, best)
+        self._own[id(root)] = (self.observer.headed, best)
         return best
 
     def write(self) -> None:
         """Add the finished passes to the record."""
-        if self._waiting and self.observer.tracks_seen:
+        if self._waiting and self.observer.headed:
             waiting, self._waiting = self._waiting, []
             for each in waiting:
                 self._finish(each)
