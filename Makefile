@@ -9,7 +9,7 @@ WORKERS ?= 2
 export OMP_NUM_THREADS ?= 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-all lint format bench bench-overhead docs clean
+.PHONY: help setup demo test test-all lint format bench bench-overhead bench-read docs clean
 
 help: ## list the targets
 	@echo "make TARGET, where TARGET is one of"
@@ -50,6 +50,10 @@ bench: $(READY) ## plant faults in the recipes and score the diagnoses
 bench-overhead: $(READY) ## measure what watching costs a run
 	@echo "bench-overhead: probes on and off in alternating blocks"
 	@$(RUN)/python -m lossdoctor.bench.overhead
+
+bench-read: $(READY) ## measure what reading a log costs, against the stock readers
+	@echo "bench-read: a million scalars, a million rows"
+	@$(RUN)/python -m lossdoctor.bench.read
 
 docs: $(READY) ## write the generated pages of docs/ again
 	@echo "docs: docs/generate.py"

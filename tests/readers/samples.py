@@ -1,5 +1,7 @@
 """Tiny logs of every format, made for the tests, and what a reader must find in them."""
 
+# ruff: noqa: E501 (lines as the programs write them)
+
 from __future__ import annotations
 
 import json
@@ -169,7 +171,14 @@ SAMPLES = (
         json_lines(
             {"current_steps": 5, "total_steps": 20, "loss": 2.5, "eval_loss": None, "learning_rate": 1e-4, "elapsed_time": "0:00:05"},
             {"current_steps": 10, "total_steps": 20, "loss": 1.9, "eval_loss": None, "learning_rate": 9e-5, "elapsed_time": "0:00:10"},
-            {"current_steps": 10, "total_steps": 20, "loss": None, "eval_loss": 2.2, "learning_rate": None, "elapsed_time": "1 day, 0:00:15"},
+            {
+                "current_steps": 10,
+                "total_steps": 20,
+                "loss": None,
+                "eval_loss": 2.2,
+                "learning_rate": None,
+                "elapsed_time": "1 day, 0:00:15",
+            },
         ),
         {5: 2.5, 10: 1.9},
         (2.2,),
@@ -352,7 +361,12 @@ SAMPLES = (
         lr=(1e-6, 2e-6),
     ),
     Sample(
-        "llmc", "llm.c log", text("s:0 tel:2.6000", "s:0 trl:2.5000 lr:0.000001 norm:15.21", "s:1 trl:1.9000 lr:0.000002 norm:14.80", "s:1 tel:2.2000"), {0: 2.5, 1: 1.9}, (2.6, 2.2), lr=(1e-6, 2e-6)
+        "llmc",
+        "llm.c log",
+        text("s:0 tel:2.6000", "s:0 trl:2.5000 lr:0.000001 norm:15.21", "s:1 trl:1.9000 lr:0.000002 norm:14.80", "s:1 tel:2.2000"),
+        {0: 2.5, 1: 1.9},
+        (2.6, 2.2),
+        lr=(1e-6, 2e-6),
     ),
     Sample(
         "modded_nanogpt",
@@ -368,7 +382,16 @@ SAMPLES = (
         {1: 2.5, 2: 1.9},
         (2.6, 2.2),
     ),
-    Sample("torchtune", "torchtune log", text("Step 1 | loss:2.5 lr:1e-05 grad_norm:3.1 tokens_per_second_per_gpu:812.1 ", "Step 2 | loss:1.9 lr:2e-05 grad_norm:2.9 tokens_per_second_per_gpu:820.0 "), {1: 2.5, 2: 1.9}, lr=(1e-5, 2e-5)),
+    Sample(
+        "torchtune",
+        "torchtune log",
+        text(
+            "Step 1 | loss:2.5 lr:1e-05 grad_norm:3.1 tokens_per_second_per_gpu:812.1 ",
+            "Step 2 | loss:1.9 lr:2e-05 grad_norm:2.9 tokens_per_second_per_gpu:820.0 ",
+        ),
+        {1: 2.5, 2: 1.9},
+        lr=(1e-5, 2e-5),
+    ),
     Sample(
         "torchtitan",
         "torchtitan output",
@@ -390,9 +413,36 @@ SAMPLES = (
         (2.2,),
         lr=(1e-6, 2e-6),
     ),
-    Sample("fastai", "fastai history", text("epoch,train_loss,valid_loss,accuracy,time", "0,2.5,2.2,0.6,00:41", "1,1.9,2.0,0.7,00:40", "epoch,train_loss,valid_loss,accuracy,time", "0,1.8,1.9,0.7,00:40"), {0: 2.5, 1: 1.9}, (2.2, 2.0), runs=2),
-    Sample("wandb", "W&B run", wandb_file([{"train/loss": 2.5, "lr": 0.1, "_step": 0}, {"train/loss": 1.9, "lr": 0.2, "val/loss": 2.2, "_step": 10}], {"lr": 0.1}), {0: 2.5, 10: 1.9}, (2.2,), lr=(0.1, 0.2)),
-    Sample("wandb_export", "W&B export", text('"Step","run - train/loss","run - train/loss__MIN","run - train/loss__MAX"', '"0","2.5","2.4","2.6"', '"10","1.9","1.8","2.0"'), {0: 2.5, 10: 1.9}),
+    Sample(
+        "fastai",
+        "fastai history",
+        text(
+            "epoch,train_loss,valid_loss,accuracy,time",
+            "0,2.5,2.2,0.6,00:41",
+            "1,1.9,2.0,0.7,00:40",
+            "epoch,train_loss,valid_loss,accuracy,time",
+            "0,1.8,1.9,0.7,00:40",
+        ),
+        {0: 2.5, 1: 1.9},
+        (2.2, 2.0),
+        runs=2,
+    ),
+    Sample(
+        "wandb",
+        "W&B run",
+        wandb_file([{"train/loss": 2.5, "lr": 0.1, "_step": 0}, {"train/loss": 1.9, "lr": 0.2, "val/loss": 2.2, "_step": 10}], {"lr": 0.1}),
+        {0: 2.5, 10: 1.9},
+        (2.2,),
+        lr=(0.1, 0.2),
+    ),
+    Sample(
+        "wandb_export",
+        "W&B export",
+        text(
+            '"Step","run - train/loss","run - train/loss__MIN","run - train/loss__MAX"', '"0","2.5","2.4","2.6"', '"10","1.9","1.8","2.0"'
+        ),
+        {0: 2.5, 10: 1.9},
+    ),
     Sample(
         "mlflow_db",
         "MLflow database",
@@ -400,7 +450,12 @@ SAMPLES = (
             _MLFLOW,
             rows=(
                 "INSERT INTO metrics VALUES (?, ?, ?, ?, ?, ?)",
-                [("train_loss", 2.5, 1, "r", 0, 0), ("val_loss", 2.2, 1, "r", 0, 0), ("train_loss", 1.9, 2, "r", 1, 0), ("val_loss", 0.0, 2, "r", 1, 1)],
+                [
+                    ("train_loss", 2.5, 1, "r", 0, 0),
+                    ("val_loss", 2.2, 1, "r", 0, 0),
+                    ("train_loss", 1.9, 2, "r", 1, 0),
+                    ("val_loss", 0.0, 2, "r", 1, 1),
+                ],
             ),
         ),
         {0: 2.5, 1: 1.9},
@@ -409,7 +464,13 @@ SAMPLES = (
     Sample(
         "trackio",
         "Trackio database",
-        database(_TRACKIO, rows=("INSERT INTO metrics (run_name, step, metrics) VALUES (?, ?, ?)", [("r", 0, '{"loss": 2.5, "lr": 0.1}'), ("r", 1, '{"loss": 1.9, "lr": 0.2}')])),
+        database(
+            _TRACKIO,
+            rows=(
+                "INSERT INTO metrics (run_name, step, metrics) VALUES (?, ?, ?)",
+                [("r", 0, '{"loss": 2.5, "lr": 0.1}'), ("r", 1, '{"loss": 1.9, "lr": 0.2}')],
+            ),
+        ),
         {0: 2.5, 1: 1.9},
         lr=(0.1, 0.2),
     ),
@@ -417,7 +478,14 @@ SAMPLES = (
     Sample(
         "tensorboard",
         "TensorBoard events",
-        tf_file([tf_event(10.0, 5, {"train_loss": 2.5}), tf_event(10.1, 5, {"lr": 0.5}), tf_event(11.0, 300, {"train_loss": 1.75}), tf_event(11.1, 300, {"val_loss": 2.25}, tensor=True)]),
+        tf_file(
+            [
+                tf_event(10.0, 5, {"train_loss": 2.5}),
+                tf_event(10.1, 5, {"lr": 0.5}),
+                tf_event(11.0, 300, {"train_loss": 1.75}),
+                tf_event(11.1, 300, {"val_loss": 2.25}, tensor=True),
+            ]
+        ),
         {5: 2.5, 300: 1.75},
         (2.25,),
         lr=(0.5,),
@@ -448,27 +516,89 @@ SAMPLES = (
         (None,),
         lr=(1e-5, 2e-5),
     ),
-    Sample("tqdm", "progress bars", b"Epoch 1:  10%|#    | 10/100 [00:01<00:09, 9.8it/s, loss=2.5]\rEpoch 1:  10%|#    | 10/100 [00:01<00:09, 9.8it/s, loss=2.5]\rEpoch 1:  20%|##   | 20/100 [00:02<00:08, 9.9it/s, loss=1.9]\r", {10: 2.5, 20: 1.9}),
+    Sample(
+        "tqdm",
+        "progress bars",
+        b"Epoch 1:  10%|#    | 10/100 [00:01<00:09, 9.8it/s, loss=2.5]\rEpoch 1:  10%|#    | 10/100 [00:01<00:09, 9.8it/s, loss=2.5]\rEpoch 1:  20%|##   | 20/100 [00:02<00:08, 9.9it/s, loss=1.9]\r",
+        {10: 2.5, 20: 1.9},
+    ),
     Sample(
         "keras_stdout",
         "Keras output",
-        text("Epoch 1/20", "9/469 [>.....] - ETA: 9s - loss: 2.9 - accuracy: 0.1", "469/469 [=====] - 2s 4ms/step - loss: 2.5 - accuracy: 0.3 - val_loss: 2.2", "Epoch 2/20", "469/469 [=====] - 2s 4ms/step - loss: 1.9 - accuracy: 0.5 - val_loss: 2.0"),
+        text(
+            "Epoch 1/20",
+            "9/469 [>.....] - ETA: 9s - loss: 2.9 - accuracy: 0.1",
+            "469/469 [=====] - 2s 4ms/step - loss: 2.5 - accuracy: 0.3 - val_loss: 2.2",
+            "Epoch 2/20",
+            "469/469 [=====] - 2s 4ms/step - loss: 1.9 - accuracy: 0.5 - val_loss: 2.0",
+        ),
         {1: 2.5, 2: 1.9},
         (2.2, 2.0),
     ),
     Sample("csv", "CSV", text("step;loss;lr", "10;2.5;0.1", "20;1.9;0.2"), {10: 2.5, 20: 1.9}, lr=(0.1, 0.2)),
     Sample("tsv", "CSV", text("# a comment", "iteration\ttraining loss", "10\t2.5", "20\t1.9"), {10: 2.5, 20: 1.9}),
-    Sample("json_lines", "JSON lines", json_lines({"global_step": 10, "train": {"loss": 2.5}}, {"global_step": 20, "train": {"loss": "NaN"}}), {10: 2.5, 20: nan}),
-    Sample("json_records", "JSON", b'[{"epoch": 1, "main/loss": 2.5, "validation/main/loss": 2.2}, {"epoch": 2, "main/loss": 1.9, "validation/main/loss": 2.0}]', {1: 2.5, 2: 1.9}, (2.2, 2.0)),
-    Sample("plain", "text", text("2025-10-27 21:02:24,983 - INFO - Epoch [1/100], Train Loss: 2.5, Train Acc: 0.1100, Val Loss: 2.2, Val Acc: 0.0333", "2025-10-27 21:03:24,983 - INFO - Epoch [2/100], Train Loss: 1.9, Train Acc: 0.2, Val Loss: 2.0, Val Acc: 0.1"), {1: 2.5, 2: 1.9}, (2.2, 2.0)),
+    Sample(
+        "json_lines",
+        "JSON lines",
+        json_lines({"global_step": 10, "train": {"loss": 2.5}}, {"global_step": 20, "train": {"loss": "NaN"}}),
+        {10: 2.5, 20: nan},
+    ),
+    Sample(
+        "json_records",
+        "JSON",
+        b'[{"epoch": 1, "main/loss": 2.5, "validation/main/loss": 2.2}, {"epoch": 2, "main/loss": 1.9, "validation/main/loss": 2.0}]',
+        {1: 2.5, 2: 1.9},
+        (2.2, 2.0),
+    ),
+    Sample(
+        "plain",
+        "text",
+        text(
+            "2025-10-27 21:02:24,983 - INFO - Epoch [1/100], Train Loss: 2.5, Train Acc: 0.1100, Val Loss: 2.2, Val Acc: 0.0333",
+            "2025-10-27 21:03:24,983 - INFO - Epoch [2/100], Train Loss: 1.9, Train Acc: 0.2, Val Loss: 2.0, Val Acc: 0.1",
+        ),
+        {1: 2.5, 2: 1.9},
+        (2.2, 2.0),
+    ),
     Sample(
         "headings",
         "text",
-        text("[03.24.23|09:56:11] Parameters:", "{'num_class': 400, 'num_epoch': 50}", "[03.24.23|09:56:11] Training epoch: 0", "[03.24.23|09:56:31] \tmean_loss: 2.5", "[03.24.23|09:56:31] Eval epoch: 0", "[03.24.23|09:58:13] \tmean_loss: 2.2", "[03.24.23|09:58:13] \tTop1: 10.00%", "[03.24.23|09:58:13] Training epoch: 1", "[03.24.23|09:58:33] \tmean_loss: 1.9"),
+        text(
+            "[03.24.23|09:56:11] Parameters:",
+            "{'num_class': 400, 'num_epoch': 50}",
+            "[03.24.23|09:56:11] Training epoch: 0",
+            "[03.24.23|09:56:31] \tmean_loss: 2.5",
+            "[03.24.23|09:56:31] Eval epoch: 0",
+            "[03.24.23|09:58:13] \tmean_loss: 2.2",
+            "[03.24.23|09:58:13] \tTop1: 10.00%",
+            "[03.24.23|09:58:13] Training epoch: 1",
+            "[03.24.23|09:58:33] \tmean_loss: 1.9",
+        ),
         {0: 2.5, 1: 1.9},
         (2.2,),
     ),
-    Sample("marian", "Marian log", text("[2018-12-01 23:05:41] Ep. 1 : Up. 100 : Sen. 98,412 : Cost 2.50 : Time 410.2s : 5120.3 words/s", "[2018-12-01 23:15:41] Ep. 1 : Up. 200 : Sen. 98,412 : Cost 1.90 : Time 410.2s : 5120.3 words/s", "[2018-12-01 23:55:41] [valid] Ep. 1 : Up. 200 : cross-entropy : 2.2 : new best"), {100: 2.5, 200: 1.9}, (2.2,)),
-    Sample("mlx", "MLX-LM output", text("Iter 1: Val loss 2.6, Val took 3.707s", "Iter 5: Train loss 2.5, Learning Rate 1.000e-04, It/sec 3.158, Tokens/sec 599.660, Peak mem 8.219 GB", "Iter 10: Train loss 1.9, Learning Rate 2.000e-04, It/sec 3.158, Tokens/sec 599.660, Peak mem 8.219 GB"), {5: 2.5, 10: 1.9}, (2.6,), lr=(1e-4, 2e-4)),
+    Sample(
+        "marian",
+        "Marian log",
+        text(
+            "[2018-12-01 23:05:41] Ep. 1 : Up. 100 : Sen. 98,412 : Cost 2.50 : Time 410.2s : 5120.3 words/s",
+            "[2018-12-01 23:15:41] Ep. 1 : Up. 200 : Sen. 98,412 : Cost 1.90 : Time 410.2s : 5120.3 words/s",
+            "[2018-12-01 23:55:41] [valid] Ep. 1 : Up. 200 : cross-entropy : 2.2 : new best",
+        ),
+        {100: 2.5, 200: 1.9},
+        (2.2,),
+    ),
+    Sample(
+        "mlx",
+        "MLX-LM output",
+        text(
+            "Iter 1: Val loss 2.6, Val took 3.707s",
+            "Iter 5: Train loss 2.5, Learning Rate 1.000e-04, It/sec 3.158, Tokens/sec 599.660, Peak mem 8.219 GB",
+            "Iter 10: Train loss 1.9, Learning Rate 2.000e-04, It/sec 3.158, Tokens/sec 599.660, Peak mem 8.219 GB",
+        ),
+        {5: 2.5, 10: 1.9},
+        (2.6,),
+        lr=(1e-4, 2e-4),
+    ),
 )
 SAMPLE = {sample.name: sample for sample in SAMPLES}

@@ -79,6 +79,27 @@ def shape(loss: Series) -> Shape | None:
     )
 
 
+def crests(series: Series, most: int = 20_000) -> Series:
+    """Shorten a long series to the highest value of each of many equal stretches; one that is not finite counts as highest.
+
+    Args:
+        series: scalar, shape (n,).
+        most: values that are kept; a shorter series is returned as it is.
+
+    Example:
+        >>> crests(Series.of([1.0, 9.0, 2.0, 3.0]), 2).values.tolist()
+        [9.0, 3.0]
+    """
+    width = -(-len(series) // most)
+    if width <= 1:
+        return series
+    padding = -len(series) % width
+    ranked = np.where(np.isfinite(series.values), series.values, np.inf)
+    highest = np.argmax(np.concatenate([ranked, np.full(padding, -np.inf)]).reshape(-1, width), axis=1)
+    kept = np.arange(len(highest)) * width + highest
+    return Series(series.steps[kept], series.values[kept])
+
+
 def objective(training: Training) -> str:
     """Say what a log's figures are of: `plain`, `adversarial` or `reinforced`, by the words of its columns.
 

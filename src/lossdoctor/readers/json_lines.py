@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-
 from lossdoctor.readers.parts.reader import Reader
 from lossdoctor.readers.parts.records import flat, line_objects, parse
 from lossdoctor.readers.parts.source import Source
@@ -12,7 +10,7 @@ from lossdoctor.readers.parts.table import Builder, Table
 
 def knows(source: Source) -> float:
     """Be fairly sure where most lines are objects."""
-    lines = [line for line in re.split(r"[\r\n]+", source.text)[:50] if line.strip()]
+    lines = [line for line in source.sample_lines[:50] if line.strip()]
     objects = sum(line.lstrip().startswith("{") and isinstance(parse(line), dict) for line in lines)
     return 0.5 if objects and objects * 2 >= len(lines) - 1 else 0.0
 

@@ -17,6 +17,7 @@ _SEVERITY = {"error": 3, "warning": 2, "advice": 1}
 # Advice that may be the verdict of a log, the most telling first.
 TELLING = (
     "run-too-short",
+    "overfitting",
     "memorisation-staircase",
     "plateau-then-drop",
     "loss-spike",

@@ -5,19 +5,21 @@ from __future__ import annotations
 import mmap
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from lossdoctor.core.run import Floats, Integers
 from lossdoctor.readers.parts.crc import crc32c, masked
-from lossdoctor.readers.parts.events import EventFile
+from lossdoctor.readers.parts.events import EventFile, Scalars
 from lossdoctor.readers.parts.names import SPLITS
 from lossdoctor.readers.parts.reader import Reader
 from lossdoctor.readers.parts.source import Source
-from lossdoctor.readers.parts.table import LONGEST, Column, Table
+from lossdoctor.readers.parts.table import Column, Table
 
 FORMAT = "TensorBoard events"
+# Scalars that are held of one file (32 bytes each), and the least that a tag keeps when there are more.
+MOST_SCALARS, LEAST_SHARE = 4_000_000, 10_000
+_FIELDS = ("records", "steps", "walls", "values")
 
 
 def is_events(head: bytes) -> bool:
@@ -97,39 +99,32 @@ def _mapped(source: Source, table: Table, prefix: str = "") -> _Gathered | None:
 
 
 def _scalars(events: EventFile, prefix: str, table: Table) -> _Gathered | None:
-    names: dict[str, int] = {}
-    held: dict[int, list[Any]] = {}
-    counts: dict[int, int] = {}
+    held: dict[str, list[Scalars]] = {}
+    total = 0
     for part in events.scalars():
-        number = names.setdefault(prefix + part.tag, len(names))
-        held.setdefault(number, []).append(part)
-        counts[number] = counts.get(number, 0) + len(part.values)
-        if counts[number] > 2 * LONGEST:
-            held[number] = [_thinned(held[number])]
-            counts[number] = len(held[number][0].values)
+        held.setdefault(prefix + part.tag, []).append(part)
+        total += len(part.values)
+        if total > MOST_SCALARS:
+            total = _thin(held)
     if events.damaged:
         table.notes.append(f"{events.damaged} damaged records were skipped")
-    if not names:
+    parts = [(number, part) for number, group in enumerate(held.values()) for part in group]
+    if not parts:
         return None
-    parts = [(number, part) for number, group in held.items() for part in group]
-    return _Gathered(
-        list(names),
-        np.concatenate([np.full(len(part.values), number) for number, part in parts]),
-        np.concatenate([part.records for _, part in parts]),
-        np.concatenate([part.steps for _, part in parts]),
-        np.concatenate([part.walls for _, part in parts]),
-        np.concatenate([part.values for _, part in parts]),
-    )
+    joined = {name: np.concatenate([getattr(part, name) for _, part in parts]) for name in _FIELDS}
+    return _Gathered(list(held), np.concatenate([np.full(len(part.values), number) for number, part in parts]), **joined)
 
 
-def _thinned(parts: list[Any]) -> Any:
-    """Halve the scalars of one tag, keeping the extremes."""
-    import dataclasses
-
-    order = np.argsort(np.concatenate([part.records for part in parts]), kind="stable")
-    whole = {name: np.concatenate([getattr(part, name) for part in parts])[order] for name in ("records", "steps", "walls", "values")}
-    kept = Column(np.arange(len(order)), whole["values"]).thinned().rows
-    return dataclasses.replace(parts[0], **{name: values[kept] for name, values in whole.items()})
+def _thin(held: dict[str, list[Scalars]]) -> int:
+    """Shorten the tags that hold more than their share, keeping the extremes; return how many scalars are left."""
+    share = max(MOST_SCALARS // (2 * len(held)), LEAST_SHARE)
+    for tag, parts in held.items():
+        if sum(len(part.values) for part in parts) > share:
+            whole = {name: np.concatenate([getattr(part, name) for part in parts]) for name in _FIELDS}
+            order = np.argsort(whole["records"], kind="stable")
+            kept = order[Column(np.arange(len(order)), whole["values"][order]).thinned(share).rows]
+            held[tag] = [Scalars(tag, *(whole[name][kept] for name in _FIELDS))]
+    return sum(len(part.values) for parts in held.values() for part in parts)
 
 
 def _joined(parts: list[_Gathered]) -> _Gathered | None:

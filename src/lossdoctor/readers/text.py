@@ -67,7 +67,7 @@ def knows(source: Source) -> float:
     """Be hardly sure, of any text in which some line has a named figure that a log would have."""
     if not source.is_text:
         return 0.0
-    for line in re.split(r"[\r\n]+", source.text):
+    for line in source.sample_lines:
         if any(meaning(pair.name).kind in ("loss", "metric") for pair in pairs(line)):
             return 0.1
     return 0.02

@@ -33,7 +33,7 @@ import numpy as np
 from lossdoctor.core.diagnosis import Evidence
 from lossdoctor.core.fault import Detection, Example, Fault
 from lossdoctor.core.run import Series, Training
-from lossdoctor.derive.curves import objective, shape
+from lossdoctor.derive.curves import crests, objective, shape
 from lossdoctor.derive.jumps import Jump, jumps
 from lossdoctor.derive.smooth import rolling_median
 
@@ -47,7 +47,7 @@ COST, FEWEST = 0.02, 5  # share and number of values that the way back takes, fr
 
 def detect(training: Training) -> Detection | None:
     """Look for jumps that came back, and for what the way back cost."""
-    loss = training.series("loss")
+    loss = crests(training.series("loss"))
     found = shape(loss)
     if found is None or found.count < LEAST_VALUES or objective(training) != "plain":
         return None

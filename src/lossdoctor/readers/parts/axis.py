@@ -11,6 +11,9 @@ from lossdoctor.readers.parts.names import meaning
 from lossdoctor.readers.parts.roles import Roles
 from lossdoctor.readers.parts.table import Column, Table
 
+# Counts beyond this are none: a double holds no neighbours of whole numbers there.
+MOST = 2.0**53
+
 
 @dataclass(frozen=True)
 class Axis:
@@ -62,7 +65,7 @@ def _values(table: Table, name: str | None, rows: Integers) -> Floats | None:
     column = table.columns.get(name) if name else None
     if column is None or not len(rows):
         return None
-    finite = np.isfinite(column.values)
+    finite = np.isfinite(column.values) & (np.abs(column.values) < MOST)
     column = Column(column.rows[finite], column.values[finite])
     if not len(column):
         return None

@@ -13,6 +13,7 @@ from itertools import pairwise
 import numpy as np
 
 from lossdoctor.core.run import Floats, Integers
+from lossdoctor.readers.parts.decimals import padded, parse_column
 from lossdoctor.readers.parts.numbers import MISSING, number
 from lossdoctor.readers.parts.reader import Reader
 from lossdoctor.readers.parts.source import Source
@@ -21,9 +22,6 @@ from lossdoctor.readers.parts.table import Builder, Table
 BLOCK = 1 << 23
 DELIMITERS = (",", "\t", ";", "|")
 _NEWLINE = ord("\n")
-# Bytes of plain numbers, `nan` and `inf` in lower case included: a block with any other byte takes the patient way.
-_PLAIN = np.zeros(256, dtype=bool)
-_PLAIN[np.frombuffer(b"0123456789.+-eEnaif \r\n,\t;", dtype=np.uint8)] = True
 
 
 @dataclass(frozen=True)
@@ -166,23 +164,30 @@ def _fast(block: bytes, delimiter: str, width: int) -> tuple[Floats, np.ndarray]
     """Parse a block of plain numbers; None where it holds anything else, or a line of another width."""
     if delimiter == " " or delimiter not in ",\t;":
         return None
+    if b"\r" in block or b" " in block:
+        block = block.translate(None, b"\r ")
     data = np.frombuffer(block, dtype=np.uint8)
-    if not _PLAIN[data].all() or block.count(b"\n\n") or block.count(b"\n\r"):
+    if b"\n\n" in block or b'"' in block:
         return None
     ends = np.flatnonzero((data == ord(delimiter)) | (data == _NEWLINE))
     if len(ends) % width or not (data[ends].reshape(-1, width)[:, -1] == _NEWLINE).all() or (data == _NEWLINE).sum() != len(ends) // width:
         return None
-    length = np.diff(ends, prepend=-1) - 1
-    returns = np.zeros(len(data) + 1, dtype=np.int64)
-    np.cumsum((data == ord("\r")) | (data == ord(" ")), out=returns[1:])
     starts = np.concatenate([[0], ends[:-1] + 1])
-    empty = (length - (returns[ends] - returns[starts])) == 0
-    values = _floats(block, delimiter, empty)
-    return None if values is None else (values.reshape(-1, width), empty.reshape(-1, width))
+    empty = (starts == ends).reshape(-1, width)
+    values = np.full(empty.shape, np.nan)
+    letters = padded(block)
+    for column, (begin, end) in enumerate(zip(starts.reshape(-1, width).T, ends.reshape(-1, width).T, strict=True)):
+        filled = ~empty[:, column]
+        parsed = parse_column(letters, begin[filled], end[filled])
+        if parsed is None:
+            patient = _floats(block, delimiter, empty.ravel())
+            return None if patient is None else (patient.reshape(-1, width), empty)
+        values[filled, column] = parsed
+    return values, empty
 
 
 def _floats(block: bytes, delimiter: str, empty: np.ndarray) -> Floats | None:
-    text = block.translate(bytes.maketrans(delimiter.encode() + b"\n", b",,"), b"\r ")
+    text = block.translate(bytes.maketrans(delimiter.encode() + b"\n", b",,"))
     with warnings.catch_warnings():
         warnings.simplefilter("error")  # numpy warns where it stops at something that is no number
         try:

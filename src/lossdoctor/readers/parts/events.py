@@ -6,6 +6,7 @@ layout: the TFRecord format; event.proto, summary.proto and tensor.proto of Tens
 
 from __future__ import annotations
 
+import mmap
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -24,6 +25,8 @@ LONGEST = 1 << 16
 # Array operations that checking the longer records may take in a file; scalars are always checked.
 CHECKS = 1 << 21
 _RESYNC = 1 << 16
+# Tags are written in turn: lengths repeat with a period of at most so many records, and are guessed so many ahead.
+LONGEST_TURN, AHEAD = 32, 1 << 14
 _FLOAT_TYPES = {1: "<f4", 2: "<f8", 3: "<i4", 9: "<i8"}  # tensor.proto, DataType
 _LENGTH = struct.Struct("<Q")
 
@@ -83,6 +86,7 @@ class EventFile:
             offsets, lengths, following = self._frames(position)
             good, broken = self._sound_lengths(offsets, lengths)
             yield from self._chunk(offsets[:good], lengths[:good])
+            _forget(self.data)
             if broken is None and following > position and good:
                 position = following
                 continue
@@ -93,19 +97,48 @@ class EventFile:
             position = resumed
 
     def _frames(self, position: int) -> tuple[Integers, Integers, int]:
-        """Walk over the records from a position by their lengths."""
-        data, size, read = self.data, self.size, _LENGTH.unpack_from
-        offsets: list[int] = []
-        lengths: list[int] = []
-        while position + 16 <= size and len(offsets) < CHUNK:
-            length = read(data, position)[0]
-            end = position + 16 + length
-            if end > size:
+        """Find the records from a position on, a chunk of them: where their events begin, how long they are, and what follows."""
+        found: list[Integers] = []
+        begin, count = position, 0
+        while count < CHUNK:
+            walked = self._walk(position, 4 * LONGEST_TURN)
+            ahead = self._ahead(walked, position + sum(walked) + 16 * len(walked))
+            lengths = np.concatenate([np.array(walked, dtype=np.int64), ahead])
+            if not len(lengths):
                 break
-            offsets.append(position + 12)
+            found.append(lengths)
+            count += len(lengths)
+            position += int(lengths.sum()) + 16 * len(lengths)
+        lengths = np.concatenate([*found, np.empty(0, dtype=np.int64)])
+        ends = begin + np.cumsum(lengths + 16)
+        return ends - lengths - 4, lengths, position
+
+    def _walk(self, position: int, most: int) -> list[int]:
+        """Read the lengths of some records, one after the other."""
+        data, size, read = self.data, self.size, _LENGTH.unpack_from
+        lengths: list[int] = []
+        while position + 16 <= size and len(lengths) < most:
+            length = read(data, position)[0]
+            position += 16 + length
+            if position > size:
+                break
             lengths.append(length)
-            position = end
-        return np.array(offsets, dtype=np.int64), np.array(lengths, dtype=np.int64), position
+        return lengths
+
+    def _ahead(self, recent: list[int], position: int) -> Integers:
+        """Guess that the lengths go on in turn as they did, check all guesses at once, and keep those before the first wrong one."""
+        turn = next((turn for turn in range(1, LONGEST_TURN + 1) if recent[-turn:] == recent[-2 * turn : -turn]), 0)
+        if not turn or len(recent) < 4 * LONGEST_TURN:
+            return np.empty(0, dtype=np.int64)
+        guessed = np.resize(np.array(recent[-turn:], dtype=np.int64), AHEAD)
+        ends = position + np.cumsum(guessed + 16)
+        usable = int(np.searchsorted(ends, self.size, side="right"))
+        if not usable:
+            return np.empty(0, dtype=np.int64)
+        guessed, starts = guessed[:usable], ends[:usable] - guessed[:usable] - 16
+        told = np.ascontiguousarray(self._gather(starts, 8)).view("<u8")[:, 0]
+        wrong = np.flatnonzero(told != guessed.astype(np.uint64))
+        return guessed[: int(wrong[0])] if len(wrong) else guessed
 
     def _sound_lengths(self, offsets: Integers, lengths: Integers) -> tuple[int, int | None]:
         """Check the CRC of the lengths; return how many records are sound, and where the first bad one begins."""
@@ -154,6 +187,13 @@ class EventFile:
             if self._checks < 0:
                 return np.ones(len(rows), dtype=bool)
         return masked(crc32c(rows[:, :length])) == _words(rows[:, length:])
+
+
+def _forget(data: Any) -> None:
+    """Give back the pages of a mapped file that were read, so that a large file does not fill the memory."""
+    advise, kind = getattr(data, "madvise", None), getattr(mmap, "MADV_DONTNEED", None)
+    if advise is not None and kind is not None:
+        advise(kind)
 
 
 def _words(rows: Bytes) -> Any:

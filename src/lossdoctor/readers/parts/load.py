@@ -43,9 +43,11 @@ def _tables(read: Any, source: Source) -> list[Table]:
     """Read; damage that a reader did not foresee is no reason to give up on the others."""
     try:
         made: list[Table] = read(source)
-    except UsageError:
+    except LossdoctorError:
         raise
-    except (ValueError, LookupError, ArithmeticError, OSError, EOFError, TypeError, AttributeError, MemoryError, RecursionError):
+    except MemoryError as error:
+        raise LossdoctorError(f"{source.name} needs more memory than there is; read a part of it") from error
+    except (ValueError, LookupError, ArithmeticError, OSError, EOFError, TypeError, AttributeError, RecursionError):
         return []
     return made
 
@@ -64,6 +66,11 @@ def run_of(tables: Sequence[Table], name: str, mapped: Mapping[str, str] | None 
     Raises:
         UsageError: where a mapped column is in none of the tables.
     """
+    with np.errstate(all="ignore"):  # a log may hold any number
+        return _run_of(tables, name, mapped)
+
+
+def _run_of(tables: Sequence[Table], name: str, mapped: Mapping[str, str] | None) -> Run:
     run = Run(facts={"log": name, "format": ", ".join(dict.fromkeys(table.format for table in tables))})
     columns: dict[str, dict[str, Any]] = {}
     trainings = []

@@ -111,7 +111,7 @@ def lines_reader(
     def knows(source: Source) -> float:
         if source.is_folder:
             return 0.0
-        lines = [line for line in re.split(r"[\r\n]+", source.text)[:60] if line.lstrip().startswith("{")]
+        lines = [line for line in source.sample_lines[:60] if line.lstrip().startswith("{")]
         found = [set(value) for line in lines if isinstance(value := parse(line), dict)]
         if any(held & forbidden for held in found):
             return 0.0

@@ -34,6 +34,8 @@ _FALLBACK = {
     ("cost",): 64,
 }
 _SMALLEST_WHOLE = 60
+# Losses further apart than this are of another scale: a sum over rows or words against a mean (starting value).
+OTHER_SCALE = 20.0
 _PERPLEXITY = frozenset({"ppl", "perplexity"})
 
 
@@ -213,9 +215,24 @@ def _partner(table: Table, roles: Roles, held_out: dict[str, Meaning]) -> tuple[
             return same
     wanted = training[0].base if len(training) == 1 else ("loss",)
     alike = [name for name, found in held_out.items() if found.base == wanted]
+    perplexity = [name for name, found in held_out.items() if set(found.base) & _PERPLEXITY]
+    if perplexity and (not alike or not _comparable(table, roles, alike)):
+        return (max(perplexity, key=lambda name: _count(table, name)),)
     if not alike:
         return _whole(table, held_out, roles)
     return (max(alike, key=lambda name: (_count(table, name), _score(held_out[name]))),)
+
+
+def _comparable(table: Table, roles: Roles, names: list[str]) -> bool:
+    """Tell whether held-out columns are on the scale of the training loss, and not sums over rows or words."""
+    own = [_middle(table, name) for name in roles.chosen.get("loss", ())]
+    ratios = [abs(_middle(table, name) / sum(own)) for name in names if own and sum(own)]
+    return not ratios or any(1 / OTHER_SCALE < ratio < OTHER_SCALE for ratio in ratios)
+
+
+def _middle(table: Table, name: str) -> float:
+    values = table.columns[name].values
+    return float(np.median(values[np.isfinite(values)])) if np.isfinite(values).any() else 0.0
 
 
 def _metrics(table: Table, roles: Roles, free: dict[str, Meaning]) -> None:

@@ -143,6 +143,12 @@ class Source:
         """The sample as text."""
         return _ESCAPES.sub("", self.sample.decode(self.encoding, errors="replace").lstrip("\ufeff"))
 
+    @cached_property
+    def sample_lines(self) -> list[str]:
+        """Lines of the sample, a thousand from its begin and five hundred from its end, each cut at 8,192 letters."""
+        lines = [line[:8192] for line in _BREAKS.split(self.text) if line]
+        return lines if len(lines) <= 1500 else lines[:1000] + lines[-500:]
+
     def blocks(self, size: int = BLOCK_BYTES) -> Iterator[bytes]:
         """Yield the bytes in blocks; a stream that breaks off (a damaged gzip) ends there."""
         with self.open() as stream:

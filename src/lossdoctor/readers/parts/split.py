@@ -118,7 +118,7 @@ def _boundaries(table: Table, roles: Roles, axis: Axis) -> tuple[list[int], list
     back = np.flatnonzero(np.diff(places) <= 0) + 1
     again = _same_again(table, roles, axis)
     # one row an epoch: the first epoch twice is a run that died in it
-    single = axis.unit == "epoch" and len(places) > 1 and float((np.diff(places) == 0).mean()) < 0.2
+    single = axis.unit == "epoch" and len(places) > 1 and float((np.diff(places) == 0).mean()) < 0.4
     for index in sorted({*back.tolist(), *starts}):
         if index in again or len(cuts) >= MOST_RUNS:
             continue

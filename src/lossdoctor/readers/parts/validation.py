@@ -14,8 +14,8 @@ from lossdoctor.readers.parts.table import Column, Table
 
 PERPLEXITY = frozenset({"ppl", "perplexity"})
 _ACCURACY = frozenset({"acc", "accuracy", "acc1", "top1", "prec1"})
-# Passes that are kept of one run; the last ones.
-MOST_PASSES = 200_000
+# Passes that are kept of one run; of more, evenly spaced ones.
+MOST_PASSES = 2_000
 
 
 def total(table: Table, columns: tuple[str, ...], rows: Integers) -> Floats:
@@ -35,8 +35,11 @@ def total(table: Table, columns: tuple[str, ...], rows: Integers) -> Floats:
         column = table.columns.get(name)
         if column is None or not len(column):
             continue
-        where = np.minimum(np.searchsorted(column.rows, rows), len(column) - 1)
-        values = np.where(column.rows[where] == rows, column.values[where], 0.0 if len(columns) > 1 else np.nan)
+        if np.array_equal(column.rows, rows):
+            values = column.values
+        else:
+            where = np.minimum(np.searchsorted(column.rows, rows), len(column) - 1)
+            values = np.where(column.rows[where] == rows, column.values[where], 0.0 if len(columns) > 1 else np.nan)
         summed = summed + _natural(name, values)
     return summed
 
@@ -65,6 +68,8 @@ class Placer:
 
     def of(self, rows: Integers) -> Integers:
         """Return for each row the step of the curve that stands at or last before it (the first one where none does)."""
+        if np.array_equal(rows, self.rows):
+            return self.steps
         where = np.searchsorted(self.rows, rows, side="right") - 1
         return np.asarray(self.steps[np.maximum(where, 0)], dtype=np.int64)
 
@@ -85,12 +90,11 @@ def validation_rows(part: Part, roles: Roles, place: Placer) -> list[Row]:
     """
     table = part.table
     metric = roles.one("validation_metric")
-    losses = _values(table, roles.chosen.get("validation_loss", ()))
-    scores = _values(table, (metric,) if metric else ())
-    training = _values(table, roles.chosen.get("evaluated_loss", ()))
-    rows = np.unique(np.array([*losses, *scores], dtype=np.int64))[-MOST_PASSES:]
+    columns = (roles.chosen.get("validation_loss", ()), (metric,) if metric else (), roles.chosen.get("evaluated_loss", ()))
+    rows = _rows(table, columns[0] + columns[1])
     if not len(rows) or not len(place.steps):
         return []
+    losses, scores, training = (_values(table, names, rows) for names in columns)
     found = meaning(metric) if metric else None
     share = share_of(found.base if found else (), list(scores.values()))
     common = {"higher_is_better": found.higher if found else None}
@@ -102,12 +106,21 @@ def validation_rows(part: Part, roles: Roles, place: Placer) -> list[Row]:
     return passes
 
 
-def _values(table: Table, columns: tuple[str, ...]) -> dict[int, float]:
-    """Return the value of each row that has one."""
+def _rows(table: Table, names: tuple[str, ...]) -> Integers:
+    """Return the rows that tell of a pass; of very many, evenly spaced ones and the last."""
+    held = [table.columns[name].rows for name in names if name in table.columns]
+    rows = np.unique(np.concatenate(held)) if held else np.empty(0, dtype=np.int64)
+    if len(rows) <= MOST_PASSES:
+        return rows
+    return rows[np.linspace(0, len(rows) - 1, MOST_PASSES).astype(np.int64)]
+
+
+def _values(table: Table, columns: tuple[str, ...], rows: Integers) -> dict[int, float]:
+    """Return the value of each of the rows that has one."""
     held = [table.columns[name] for name in columns if name in table.columns]
     if not held:
         return {}
-    rows = held[0].rows
+    rows = rows[np.isin(rows, held[0].rows, assume_unique=True)]
     return dict(zip(rows.tolist(), total(table, columns, rows).tolist(), strict=True))
 
 
