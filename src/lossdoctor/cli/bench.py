@@ -97,10 +97,13 @@ def _run(laid: Sequence[Row], jobs: int) -> list[Outcome]:
     outcomes: dict[tuple[Any, ...], Outcome] = {}
     with Progress(*columns, console=Console(stderr=True)) as progress:
         task = progress.add_task("rows", total=len(laid))
-        for outcome in run_rows(laid, jobs):
-            outcomes[_key(outcome.row)] = outcome
-            progress.update(task, advance=1, description=f"{outcome.row.planted} on {outcome.row.recipe}: {outcome.verdict}")
-    return [outcomes[_key(row)] for row in laid]
+        try:
+            for outcome in run_rows(laid, jobs):
+                outcomes[_key(outcome.row)] = outcome
+                progress.update(task, advance=1, description=f"{outcome.row.planted} on {outcome.row.recipe}: {outcome.verdict}")
+        except KeyboardInterrupt:
+            progress.console.print(f"interrupted: the figures are of {len(outcomes)} of {len(laid)} rows")
+    return [outcomes[_key(row)] for row in laid if _key(row) in outcomes]
 
 
 def _key(row: Row) -> tuple[Any, ...]:
