@@ -102,6 +102,13 @@ def test_healthy_is_not_said_where_nothing_could_be_judged() -> None:
     assert "Healthy" in printed(Diagnosis(findings=[unknown, Finding("OPT001", "a", "A", "OPT", "absent")]))
 
 
+def test_healthy_is_not_said_where_a_fault_is_suspected() -> None:
+    doubt = Finding("LAB001", "labels-meaningless", "Labels mean nothing", "LAB", "suspected", "error", 0.55)
+    text = printed(Diagnosis(findings=[doubt, Finding("OPT001", "a", "A", "OPT", "absent")], next_step="lossdoctor run --workup full a.py"))
+    assert text.startswith("lossdoctor: No fault was found for certain, 1 is suspected\n")
+    assert "  suspected LAB001 labels-meaningless: Labels mean nothing (possible, 55%)" in text
+
+
 def test_places_in_the_working_directory_are_named_from_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     for file, shown in ((tmp_path / "train.py", "train.py:3"), (Path("/elsewhere/train.py"), "/elsewhere/train.py:3")):

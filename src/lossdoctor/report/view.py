@@ -26,7 +26,12 @@ def headline(diagnosis: Diagnosis) -> str:
     if not diagnosis.healthy:
         return words.verdict_title(diagnosis)
     blind = diagnosis.findings and all(each.status in ("unknown", "broke") for each in diagnosis.findings)
-    return "No fault could be looked for" if blind else "Healthy: no known fault was found"
+    if blind:
+        return "No fault could be looked for"
+    doubts = sum(each.severity != "advice" for each in suspected(diagnosis))
+    if doubts:
+        return f"No fault was found for certain, {doubts} {'is' if doubts == 1 else 'are'} suspected"
+    return "Healthy: no known fault was found"
 
 
 def sure(finding: Finding) -> str:
@@ -39,7 +44,9 @@ def sure(finding: Finding) -> str:
 def level(diagnosis: Diagnosis) -> str:
     """Return what the verdict is drawn as: `error`, `warning`, `healthy` or `undetermined`."""
     finding = diagnosis.finding(diagnosis.verdict)
-    return finding.severity if finding is not None else diagnosis.verdict
+    if finding is not None:
+        return finding.severity
+    return UNDETERMINED if not headline(diagnosis).startswith("Healthy") else diagnosis.verdict
 
 
 def causes(diagnosis: Diagnosis) -> list[Finding]:
