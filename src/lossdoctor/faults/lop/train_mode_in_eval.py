@@ -43,24 +43,40 @@ LEAST_SHARE = 0.5
 SEEN, REPEATED = 0.5, 0.5
 # Share of a pass's rows that come again in the next: all, but for what the record could not hold (starting value).
 SAME = 0.9
-# What was drawn is seen, not estimated; the share of passes only adds to it. A pass that nothing was scored in may be sampling.
-BASE, SLOPE, UNSCORED = 0.85, 0.15, 0.6
+# What was drawn is seen, not estimated; the share of passes only adds to it. A pass that nothing was scored in may be sampling, one
+# with gradients may be part of training: suspicions.
+BASE, SLOPE, UNSURE = 0.85, 0.15, 0.6
 _SCORES = ("loss", "correct", "r2")
 
 
 def detect(training: Training) -> Detection | None:
     """Measure the share of validation passes in which dropout was drawn or batch statistics were used."""
-    passes = [row for row in training.table("validation") if _validates(row)]
+    rows = training.table("validation")
+    return _drawn(training, [row for row in rows if _validates(row)]) or _with_gradients(training, rows)
+
+
+def _drawn(training: Training, passes: list[Row]) -> Detection | None:
     wrong = [row for row in passes if row.get("random") is True]
-    share = len(wrong) / len(passes) if passes else 0.0
-    if not wrong or share < LEAST_SHARE:
+    if not wrong or len(wrong) < LEAST_SHARE * len(passes):
         return None
-    measured = any(map(_scored, wrong)) or _same_rows(wrong)
-    if not measured and training.roles:
+    scored = any(map(_scored, wrong))
+    if not scored and training.roles:
+        return None  # samples drawn from one side of a generative pair, often from the same noise
+    evidence = Evidence("validation", (wrong[0].step, wrong[-1].step), f"{len(wrong)} of {len(passes)} passes", "0", _note(wrong[-1]))
+    sure = scored or _same_rows(wrong)
+    return Detection(BASE + SLOPE * len(wrong) / len(passes) if sure else UNSURE, (evidence,), fix=_fix(wrong[-1]))
+
+
+def _with_gradients(training: Training, rows: list[Row]) -> Detection | None:
+    """Look for forwards in training mode that lead to no backward: a validation without no_grad, or a target that is not learnt from."""
+    wrong = [row for row in rows if row.get("grad_enabled") is True and row.get("root_training") is True]
+    modes = training.rows.get("modes", [])
+    sensitive = max((row.get("sensitive_in_train") or 0 for row in modes), default=0)
+    if not wrong or not sensitive or training.roles or len(wrong) < LEAST_SHARE * len(rows):
         return None
-    seen = f"{len(wrong)} of {len(passes)} passes"
-    evidence = Evidence("validation", (wrong[0].step, wrong[-1].step), seen, "0", _note(wrong[-1]))
-    return Detection(BASE + SLOPE * share if measured else UNSCORED, (evidence,), fix=_fix(wrong[-1]))
+    note = f"in training mode and with gradients, no backward follows; {sensitive} layers act otherwise in training"
+    evidence = Evidence("validation", (wrong[0].step, wrong[-1].step), f"{len(wrong)} of {len(rows)} passes", "0", note)
+    return Detection(UNSURE, (evidence,), fix="Validate after model.eval() and under torch.no_grad(), then call model.train().")
 
 
 def _validates(row: Row) -> bool:
@@ -96,6 +112,12 @@ def _run(*passes: dict[str, Any]) -> Training:
     return Training(rows={"validation": [Row(20 * (i + 1), {**common, **fields}) for i, fields in enumerate(passes)]})
 
 
+def _pair() -> Training:
+    side = _run(*[{**_TRAIN, "correct": None, "hashes": ["a", "b"]}] * 3)
+    side.roles = [Training(), Training()]
+    return side
+
+
 _TRAIN: dict[str, Any] = {"sensitive_in_train": 2, "random": True}
 
 FAULT = Fault(
@@ -117,6 +139,7 @@ FAULT = Fault(
         Example("look-alike", _run({**_TRAIN, "seen": 1.0}, {}), "batch norm's statistics renewed on training rows"),
         Example("look-alike", _run({**_TRAIN, "grad_enabled": True}, {}), "a forward with gradients, not a validation"),
         Example("look-alike", _run({**_TRAIN, "correct": None}), "samples drawn from a generator, nothing scored"),
+        Example("look-alike", _pair(), "one side of a generative pair, sampled from the same noise"),
         Example("known miss", _run(_TRAIN, {}, {}), "one validation of three in training mode"),
     ),
     plants=(

@@ -15,7 +15,7 @@ How it is told apart
 At each sampled step the parameters of the model that have a gradient are compared with those that any optimiser of the process
 holds. Frozen parts have no gradient. Parts that a second optimiser moves are held. Parameters that are added later are held by
 the end, so the last half of the run decides. An optimiser that moves an input or a prompt gets its gradients through a model that
-it never meant to move.
+it never meant to move; and a second network that only compares outputs is suspected, no more.
 
 What to do
 ----------
@@ -41,7 +41,7 @@ ENOUGH_STEPS = 3
 # Shares of the model's elements (starting values): a single scale or temperature that is left out costs little, a layer costs some,
 # most of the model costs all.
 SMALL, LARGE = 0.01, 0.1
-CERTAIN = 0.95
+CERTAIN, UNSURE = 0.95, 0.6
 
 
 def detect(training: Training) -> Detection | None:
@@ -52,6 +52,7 @@ def detect(training: Training) -> Detection | None:
     late = rows[len(rows) // 2 :]
     if any(not (row.get("missed") or 0) for row in late) or _moves_inputs(late):
         return None
+    strength = UNSURE if all(_only_behind(training, row) for row in late) else CERTAIN
     last, span = late[-1], (late[0].step, late[-1].step)
     share = _share(last)
     names = ", ".join(last.get("missed_names") or ()) or "unnamed parameters"
@@ -59,7 +60,7 @@ def detect(training: Training) -> Detection | None:
     evidence = [Evidence("coverage", span, seen, "0 parameters", f"with a gradient, in no optimiser: {names}")]
     if _holds_strangers(late):
         evidence.append(Evidence("coverage", span, f"0 of {last.get('held')} held with a gradient", "all", "it holds another model's"))
-    return Detection(CERTAIN, tuple(evidence), severity=_severity(share))
+    return Detection(strength, tuple(evidence), severity=_severity(share))
 
 
 def _share(row: Row) -> float:
@@ -76,6 +77,18 @@ def _moves_inputs(rows: list[Row]) -> bool:
     return all((row.get("held_elsewhere") or 0) == (row.get("held") or 0) > 0 and (row.get("held_with_gradient") or 0) > 0 for row in rows)
 
 
+def _only_behind(training: Training, row: Row) -> bool:
+    """Tell whether the optimiser holds one model whole, and what it lacks is another, whole, that the first one's output enters.
+
+    A network that only compares (a perceptual loss) is left out rightly, though its gradients are computed for nothing; a forgotten
+    decoder looks the same. Names of several models carry their place in the order of calls.
+    """
+    own = (training.fact("model") or {}).get("trainable")
+    rest = (row.get("model_elements") or 0) - (own or 0)
+    behind = all(not str(name).startswith("0.") for name in row.get("missed_names") or ())
+    return own is not None and own == row.get("held_elements") and rest == row.get("missed_elements") and behind
+
+
 def _holds_strangers(rows: list[Row]) -> bool:
     return all((row.get("held") or 0) > 0 and row.get("held_with_gradient") == 0 for row in rows)
 
@@ -84,7 +97,12 @@ def _run(*missed: int, steps: int = 40, **fields: Any) -> Training:
     common = {"held": 4, "held_with_gradient": 4, "held_elsewhere": 0, "model_elements": 10_000, "missed_names": ["body.weight"]}
     each = steps // len(missed)
     rows = [Row(i * each, {**common, "missed": count, "missed_elements": 2_000 * count, **fields}) for i, count in enumerate(missed)]
-    return Training(signals={"loss": Series.of([2.3] * steps)}, rows={"coverage": rows}, facts={"what": "optimizer"})
+    facts = {"what": "optimizer", "model": {"trainable": 8_000}}
+    return Training(signals={"loss": Series.of([2.3] * steps)}, rows={"coverage": rows}, facts=facts)
+
+
+_BEHIND = {"held_elements": 8_000, "missed_elements": 2_000, "missed_names": ["1.0.weight"]}
+_BEFORE = {**_BEHIND, "missed_names": ["0.0.weight"]}
 
 
 FAULT = Fault(
@@ -99,10 +117,12 @@ FAULT = Fault(
         Example("sick", _run(2, 2, 2, 2), "a body that no optimiser holds"),
         Example("sick", _run(4, 4, 4, held_with_gradient=0, held_elsewhere=4), "an optimiser built on another model"),
         Example("sick", _run(1, 1, 1, 1, missed_elements=5), "a temperature left out: advice"),
+        Example("sick", _run(2, 2, 2, 2, **_BEFORE), "an encoder left out before a decoder"),
         Example("healthy", _run(0, 0, 0, 0), "all held"),
         Example("healthy", _run(0), "all held, looked at once"),
         Example("look-alike", _run(2, 2, 0, 0), "parameters added when the body is unfrozen"),
         Example("look-alike", _run(4, 4, 4, held=1, held_with_gradient=1, held_elsewhere=1), "an input is moved through a fixed model"),
+        Example("look-alike", _run(2, 2, 2, 2, **_BEHIND), "a second network that only compares: suspected"),
         Example("known miss", _run(2, 0, 2, 0), "a layer that gets a gradient at every second sample only"),
     ),
     plants=(
