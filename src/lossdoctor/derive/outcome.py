@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from lossdoctor.core.run import Series
-from lossdoctor.derive.noise import spread
+from lossdoctor.derive.noise import noise_floor, spread
 from lossdoctor.derive.smooth import blocks, tail
 
 # A level within 5 % of what guessing gives has not got clearly below it. Starting value: labels without meaning measured .98-1.0
@@ -15,6 +15,9 @@ from lossdoctor.derive.smooth import blocks, tail
 CLEARLY = 0.95
 # More of the way down lost than kept: the run is not where its own best was (starting value).
 LOST = 0.5
+ERRORS = 5.0  # standard errors that the way back must exceed: the best of many levels is low by chance
+# Levels are means of so many stretches, of five values at least where there are enough: a single batch of one row may score 0.
+BLOCKS, LEAST_BLOCKS, BLOCK = 60, 6, 5
 
 
 @dataclass(frozen=True)
@@ -23,11 +26,12 @@ class Outcome:
 
     Args:
         first: the first finite value.
-        early: mean of the first sixtieth.
+        early: mean of the first block, at most a sixth of the run.
         best, best_step: lowest block mean and the step where that block ends.
         last: median of the last five block means.
         peak: highest finite value.
         shake: robust standard deviation of the single values of the last tenth.
+        error: standard error of a level, from the noise of the single values.
         broken_from: first step of the stretch of values that are not finite and last to the end; None where the end is finite.
         reference: what it is measured against: the guess where known, else the start; None where the loss takes both signs.
         judged_by: `guess`, `start`, or `nothing`.
@@ -44,6 +48,7 @@ class Outcome:
     last: float
     peak: float
     shake: float
+    error: float
     broken_from: int | None
     reference: float | None
     judged_by: str
@@ -68,7 +73,7 @@ class Outcome:
         """Tell whether the loss came down and then went most of the way back up."""
         if self.reference is None or self.best > CLEARLY * self.reference:
             return False
-        return self.last - self.best > LOST * (self.reference - self.best)
+        return self.last - self.best > max(LOST * (self.reference - self.best), ERRORS * self.error)
 
     @property
     def failed(self) -> bool:
@@ -95,7 +100,7 @@ def outcome(loss: Series, guess: float | None = None) -> Outcome | None:
         >>> outcome(Series.of([2.3, 2.3, 2.4, 2.3]), 2.3).stuck
         True
     """
-    means = blocks(loss)
+    means = blocks(loss, min(BLOCKS, max(LEAST_BLOCKS, len(loss) // BLOCK)))
     if not len(means):
         return None
     kept = loss.finite()
@@ -109,6 +114,7 @@ def outcome(loss: Series, guess: float | None = None) -> Outcome | None:
         last=float(np.median(tail(means, 0.0, 5).values)),
         peak=float(kept.values.max()),
         shake=spread(tail(kept, 0.1, 10)),
+        error=noise_floor(kept) / max(1.0, len(kept) / len(means)) ** 0.5,
         broken_from=broken_from(loss),
         reference=reference,
         judged_by=by,

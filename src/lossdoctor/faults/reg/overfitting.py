@@ -206,8 +206,9 @@ FAULT = Fault(
     ),
     # Inputs as noisy as given, in training and validation alike, a wide model and many epochs; of tokens, a piece of the text.
     plants=(
-        *_long(("language-model",), (256, 30), ("2000", "400", "250"), "x_train, y_train = x_train[:{0}], y_train[:{0}]"),
-        *_long(("scaled",), (256, 80), ("0.77", "1.4", "2.2"), _NOISE),
+        *_long(("language-model",), (128, 20), ("1200", "400", "240"), "x_train, y_train = x_train[:{0}], y_train[:{0}]"),
+        *_long(("images",), (48, 40), ("0.77", "1.4", "2.2"), _NOISE),
+        *_long(("scaled",), (256, 40), ("0.77", "1.4", "2.2"), _NOISE),
     ),
     treatment=Treatment("weight_decay", {"factor": 1.0}, moves="validation", direction="down"),
     bigger_machine=BiggerMachine("no", "a larger machine would only learn the same rows by heart sooner"),
