@@ -101,8 +101,8 @@ def _run(*missed: int, steps: int = 40, **fields: Any) -> Training:
     return Training(signals={"loss": Series.of([2.3] * steps)}, rows={"coverage": rows}, facts=facts)
 
 
-_BEHIND = {"held_elements": 8_000, "missed_elements": 2_000, "missed_names": ["1.0.weight"]}
-_BEFORE = {**_BEHIND, "missed_names": ["0.0.weight"]}
+_BEHIND: dict[str, Any] = {"held_elements": 8_000, "missed_elements": 2_000, "missed_names": ["1.0.weight"]}
+_BEFORE: dict[str, Any] = {**_BEHIND, "missed_names": ["0.0.weight"]}
 
 
 FAULT = Fault(
