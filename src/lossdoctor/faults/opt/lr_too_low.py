@@ -80,7 +80,7 @@ def detect(training: Training) -> Detection | None:
         return None  # a gradient, a rate and no change: the step is missing
     still = ramp(moved.last, MOVED, UNMOVED) if len(moved) else 0.5
     strength = _unfinished(training, seen, size) * _small(training, size) * (0.5 + 0.5 * still)
-    if _excused(training) or seen.judged_by == "start":
+    if _excused(training) or (seen.judged_by == "start" and not _on_its_way(training, seen, size)):
         strength = min(strength, DOUBTFUL)
     evidence = _evidence(training, seen, size, moved)
     other = rerun(training, seen.reference)
@@ -100,6 +100,11 @@ def _unfinished(training: Training, seen: Outcome, size: float) -> float:
     found = trend(end)
     gain = -found.slope * (int(end.steps[-1]) - int(end.steps[0])) if found.falls else 0.0
     return max(poor, DOUBTFUL if gain > GAIN * seen.last else 0.0)
+
+
+def _on_its_way(training: Training, seen: Outcome, size: float) -> bool:
+    """Tell whether a loss whose guess is not known fell all the while by tiny steps: a run that is done would not."""
+    return size < STEP_TINY and (seen.fell or 0.0) > GAIN and trend(tail(training.series("loss"), 1 / 3)).falls
 
 
 def _small(training: Training, size: float) -> float:
@@ -221,6 +226,7 @@ FAULT = Fault(
         Example("sick", _run(2.25, 3e-5, 7e-3), "a hundred times too low"),
         Example("sick", _run(4.5, 2e-6, 1e-3, start=4.6, guess=4.6), "a language model that hardly moves"),
         Example("sick", _run(2.2, 1e-5, 5e-3, guess=0.0, other_end=0.8), "a loss of its own; a higher rate gets further"),
+        Example("sick", _run(2.1, 4e-6, 5e-3, guess=0.0), "a loss of its own that falls all the while"),
         Example("healthy", _run(0.1, 2e-3, 1.2), "a loss that falls"),
         Example("healthy", _run(0.05, 1e-5, 0.01, start=0.06), "goes on from a low loss with small steps"),
         Example("healthy", _run(1.5, 3e-4, 0.2), "slow, and on its way"),
