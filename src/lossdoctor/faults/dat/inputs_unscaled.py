@@ -52,6 +52,7 @@ SMALL_OUTPUT, LARGE_OUTPUT = 3.0, 15.0
 SATURATED = 0.5  # share of the first layer's units at their ends (field guide, row 29)
 LEARNS, POOR = 0.1, 0.4  # loss at the end over guessing, as in the rules of the rate
 LITTLE, MOST = 0.3, 0.7  # share of a bad first loss, on a logarithmic scale, that standardised inputs take away (starting values)
+CONSEQUENCE = 0.5  # of a bad start or a poor run; below it there is nothing to warn of
 NORMS = ("Norm",)  # BatchNorm2d, LayerNorm, GroupNorm, InstanceNorm1d, RMSNorm ...
 
 
@@ -71,7 +72,7 @@ def detect(training: Training) -> Detection | None:
     suffers = max(start, _suffers(training, level) if output or not known else 0.0)
     proof, shown = _cured(training)
     strength = settled(far * (0.5 + 0.5 * max(suffers, output)), proof)
-    severity: Severity | None = None if max(suffers, proof or 0.0) > output / 2 else "advice"
+    severity: Severity | None = None if suffers >= CONSEQUENCE else "advice"
     return Detection(strength, (*_evidence(training, scale, level), *shown), _advice(scale), training.where("forward"), severity)
 
 
