@@ -206,7 +206,7 @@ FAULT = Fault(
     ),
     # Inputs as noisy as given, in training and validation alike, a wide model and many epochs; of tokens, a piece of the text.
     plants=(
-        *_long(("language-model",), (128, 20), ("1200", "400", "240"), "x_train, y_train = x_train[:{0}], y_train[:{0}]"),
+        *_long(("language-model",), (128, 40), ("420", "210", "130"), "x_train, y_train = x_train[:{0}], y_train[:{0}]"),
         *_long(("images",), (48, 40), ("0.77", "1.4", "2.2"), _NOISE),
         *_long(("scaled",), (256, 40), ("0.77", "1.4", "2.2"), _NOISE),
     ),
