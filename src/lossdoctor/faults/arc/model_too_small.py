@@ -44,7 +44,7 @@ DOUBTFUL = 0.5  # without the experiment
 
 def detect(training: Training) -> Detection | None:
     """Weigh a training loss that stops high, then whether fresh starts memorise sixteen examples."""
-    if training.roles:
+    if training.roles or _unregistered(training):
         return None
     level = expected_level(training)
     seen = outcome(training.series("loss"), level.guess if level else None)
@@ -67,6 +67,11 @@ def detect(training: Training) -> Detection | None:
         f"{facts['rows']} examples, from the run's own start and {len(facts['fresh'])} fresh ones",
     )
     return Detection(strength, (tried, _loss(training, seen.level)), _advice(training)) if strength > 0 else None
+
+
+def _unregistered(training: Training) -> bool:
+    """Tell whether layers that the optimiser cannot see keep the model from using what it has."""
+    return any(row.get("unregistered") for row in training.rows.get("coverage", []))
 
 
 def _loss(training: Training, level: float) -> Evidence:

@@ -42,6 +42,7 @@ LEAST_VALUES = 20
 GAINED = 0.1  # share of the run's gain that a spike must undo for a moment
 OFTEN = 0.02  # more jumps than this share of the values are noise
 EARLY = 0.03  # share of the run in which a warm-up passes its unstable place
+BEFORE = 20  # values before a spike that tell the usual level and its noise
 COST, FEWEST = 0.02, 5  # share and number of values that the way back takes, from which it counts as a loss of time
 
 
@@ -68,10 +69,13 @@ def detect(training: Training) -> Detection | None:
 
 
 def _way_back(loss: Series, spike: Jump) -> int:
-    """Count the values from the spike until the smoothed loss is back at its level before."""
+    """Count the values from the spike until the smoothed loss is back among the values before it."""
     smooth = rolling_median(loss.finite(), 3)
-    later = smooth.values[np.searchsorted(smooth.steps, spike.step) :]
-    back = np.flatnonzero(later <= spike.before)
+    at = int(np.searchsorted(smooth.steps, spike.step))
+    earlier = smooth.values[max(0, at - BEFORE) : at]
+    usual = max(spike.before, float(np.quantile(earlier, 0.9))) if len(earlier) else spike.before
+    later = smooth.values[at:]
+    back = np.flatnonzero(later <= usual)
     return int(back[0]) if len(back) else len(later)
 
 
