@@ -14,6 +14,7 @@ from lossdoctor.derive.outcome import outcome
 from lossdoctor.derive.wait import Wait, wait_share
 
 CURVE_POINTS = 200
+LAST_SHARE = 0.1
 
 
 def vitals(run: Run, training: Training) -> dict[str, Any]:
@@ -36,9 +37,15 @@ def vitals(run: Run, training: Training) -> dict[str, Any]:
 
 def short(training: Training) -> dict[str, Any]:
     """Return the few figures that tell one training from another."""
-    course = outcome(training.signals.get("loss", Series.of([])))
-    ends = {"first_loss": _round(course.first), "last_loss": math.nan if course.not_finite else _round(course.last)} if course else {}
+    loss = training.signals.get("loss", Series.of([]))
+    ends = {"first_loss": _round(loss.finite().first), "last_loss": _round(_end(loss))} if len(loss.finite()) else {}
     return {"steps": training.steps, **ends, "optimizer": (training.fact("optimizer") or {}).get("name")}
+
+
+def _end(loss: Series) -> float:
+    """Return the median of the last tenth, so that one batch does not stand for all; the last value where that is not finite."""
+    tail = loss.values[-max(1, int(len(loss) * LAST_SHARE)) :]
+    return float(np.median(tail[np.isfinite(tail)])) if np.isfinite(loss.last) else loss.last
 
 
 def failed(training: Training) -> bool:
