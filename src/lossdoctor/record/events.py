@@ -76,7 +76,7 @@ class Observer:
         self._looking = True
         self._loader = 0.0
         self._loader_fact: dict[str, Any] = {}
-        self._clip: tuple[Any, float] = (NAN, NAN)
+        self._clip: tuple[Any, float] = _NO_CLIP
         self._scaled: tuple[weakref.ref[Tensor], Any] | None = None
         self._step_began = self._backward_began = self._inside_step = 0.0
 
@@ -106,12 +106,10 @@ class Observer:
             call.kind = "training"
             window, samples = self.window, self.samples
             if not window.forwards:
-                if self.passes.open is not None:
-                    self.passes.close(now)
-                self.gaps.close(window, now, self.passes.take_seconds())
-                samples.begin()
-            window.loader_seconds += self._loader
-            self._loader = 0.0
+                self._first_forward(window, now)
+            if self._loader:
+                window.loader_seconds += self._loader
+                self._loader = 0.0
             if self._looking:
                 self._see("forward")
             if samples.plan:
@@ -120,6 +118,20 @@ class Observer:
         except Exception as error:
             self.broke("forward_began", error)
             return None
+
+    def _first_forward(self, window: Window, now: float) -> None:
+        """End the gap before a backward's first forward, and plan what is measured from here on."""
+        passes, gaps, samples = self.passes, self.gaps, self.samples
+        if passes.open is not None:
+            passes.close(now)
+        if passes.seconds:
+            window.excluded = passes.take_seconds()
+        window.opened, gaps.opened, window.began = gaps.opened, 0.0, now
+        if gaps.measuring:
+            gaps.stop(window)
+        samples.begun = True
+        if samples.tick >= samples.schedule.earliest:
+            samples.begin()
 
     def _other_forward_began(self, call: Call, module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Tell a forward of a validation pass from one of a model that nobody trains."""
@@ -218,17 +230,26 @@ class Observer:
                 else:
                     root.trained_in_eval_mode = True
             elif self._pending and not self.hands.active:
-                window.gap = window.idle = window.gap_cpu = 0.0  # a further backward of the same forwards
+                window.follows = True
             window.samples = self.samples.backward_ended(window.value)
             self._pending.append(window)
             if self.hands.active:
                 self.hands.backward_ended(window)
                 del self._pending[:-PENDING]
-            self.gaps.open(now, self._longest > 1 or self.hands.active)
+                self._open_gap(now)
+            elif self._longest > 1:
+                self._open_gap(now)
             if now > self._flush_at:
                 self.flush(now)
         except Exception as error:
             self.broke("backward_ended", error)
+
+    def _open_gap(self, now: float) -> None:
+        gaps = self.gaps
+        gaps.opened, gaps.measuring = now, False
+        gaps.left -= 1
+        if gaps.left < 0:
+            gaps.start()
 
     def _value(self, tensors: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Value:
         """Return the value that a backward was called on, before any gradient scaler."""
@@ -281,7 +302,8 @@ class Observer:
         """Note the start of an optimiser's step."""
         self._step_began = self.clock()
         self._inside_step = 0.0
-        self.passes.leave()
+        if self.passes.open is not None:
+            self.passes.leave()
 
     def step_before(self, optimizer: Any) -> None:
         """Measure right before the parameters move: at the start of the step, or at the end of its closure."""
@@ -309,31 +331,32 @@ class Observer:
             if track not in self._waiting:
                 self._waiting.append(track)
             resets.keep(track.alive)
-            mode, rows = track.mode_and_rows(windows)
+            known = track.no_gradient == 0.0 and resets.gradient is not None and track.count % 16 and track.count > 8
+            no_gradient = 0.0 if known else self.no_gradient(track)
             seconds = now - self._step_began - self._inside_step
-            clip = self.take_clip()
-            self.add_row(
-                track, windows, (_rate(optimizer), not_reset, self.no_gradient(track), *clip, mode, rows, now - self.began, seconds)
-            )
+            self.add_row(track, windows, (_rate(optimizer), not_reset, no_gradient, *self._clip, now - self.began, seconds))
+            if self._clip is not _NO_CLIP:
+                self._clip = _NO_CLIP
             if track.plan:
                 self.samples.step_ended(track, track.count - 1, track.alive())
-            if windows and track.jumped(windows[-1].value):
+            value = windows[-1].value if windows else NAN
+            if type(value) is float and not value < track.alarm and track.jumped():
                 track.schedule.rush()
                 self.samples.schedule.rush()
-            now = self.clock()
-            if now > self._flush_at or track.kept >= FLUSH_ROWS:
-                self.flush(now)
+            if now > self._flush_at or not track.count % FLUSH_ROWS:
+                self.flush(self.clock())
             if track.count == self.max_steps:
                 self.recorder.end_later()
-            self.gaps.open(self.clock())
+            self._open_gap(self.clock())
         except Exception as error:
             self.broke("step_ended", error)
 
     def add_row(self, track: Track, windows: list[Window], rest: tuple[Any, ...]) -> None:
         """Add one step to a track, with what was measured of it."""
         for window in windows:
-            for sample in window.samples:
-                self.samples.write(track, sample, track.count)
+            if window.samples:
+                for sample in window.samples:
+                    self.samples.write(track, sample, track.count)
         track.add(windows, rest)
         track.stepped = self._backward_began
         self.budget.steps += 1
@@ -364,10 +387,7 @@ class Observer:
         return self._last
 
     def no_gradient(self, track: Track) -> float:
-        """Tell whether there was nothing to step on: at the first steps, then every 16th and as long as it is so."""
-        sentinel = track.resets.sentinel
-        if track.no_gradient == 0.0 and track.count > 8 and track.count % 16 and sentinel is not None and sentinel.grad is not None:
-            return 0.0
+        """Tell whether there was nothing to step on; asked at the first steps, then every 16th and as long as it is so."""
         found = any(parameter.grad is not None and bool(_any(parameter.grad)) for parameter in reversed(track.alive()))
         track.no_gradient = 0.0 if found else 1.0
         return track.no_gradient
@@ -383,6 +403,7 @@ class Observer:
     def new_track(self, what: str, parameters: list[Tensor]) -> Track:
         """Begin a track."""
         track = Track(self.made, what, parameters, Schedule(self.budget, STEP_PROBES))
+        track.learn = self.gaps.learn
         self.made += 1
         self.tracks.append(track)
         return track

@@ -12,46 +12,43 @@ _SHARE = 0.002  # of a step, for reading the thread's clocks: these are system c
 
 
 class Gaps:
-    """Measure gaps.
+    """Decide in which gaps the thread's clocks are read, and read them.
 
     Args:
         clock: wall seconds.
     """
 
+    __slots__ = ("_closed", "_every", "clock", "clocks", "left", "measuring", "opened")
+
     def __init__(self, clock: Callable[[], float]) -> None:
         self.clock = clock
         self.clocks = Clocks()
-        self._opened = self._closed = 0.0
-        self._measuring = False
+        self.opened = 0.0  # when the gap that is open began; 0 where none is
+        self.measuring = False
+        self.left = 0  # gaps until the next that is measured
         self._every = 1
-        self._count = 0
+        self._closed = 0.0
 
-    def open(self, now: float, measure: bool = True) -> None:
-        """Begin a gap; read the thread's clocks now and then, where gaps are long more often."""
-        self._opened = now
-        self._count += measure
-        self._measuring = measure and self._count >= self._every
-        if self._measuring:
-            self._count = 0
-            self.clocks.start()
-            self._opened = self.clock()  # reading the clocks is no part of the gap
+    def start(self) -> None:
+        """Read the clocks where the gap begins."""
+        self.measuring, self.left = True, self._every
+        self.clocks.start()
+        self.opened = self.clock()  # reading the clocks is no part of the gap
 
-    def close(self, window: Window, now: float, excluded: float) -> None:
-        """End the gap that is open, into a window.
+    def stop(self, window: Window) -> None:
+        """Read the clocks where the gap ends."""
+        self.measuring = False
+        window.gap_cpu, window.queued = self.clocks.stop()
+
+    def learn(self, gap: float, began: float) -> None:
+        """Read the clocks more often where gaps are long.
 
         Args:
-            window: of the forward that begins.
-            now: when it begins.
-            excluded: seconds that validation passes took.
+            gap: seconds.
+            began: when the forward after it began.
         """
-        if not self._opened:
-            return
-        gap = window.gap = max(0.0, now - self._opened - excluded)
-        step = now - self._closed
-        self._closed = now
-        every = 1 + int(self.clocks.cost / (_SHARE * step))
-        self._every = every if gap > _LONG * step else 16 * every
-        if self._measuring and not excluded:
-            cpu, queue = self.clocks.stop()
-            window.gap_cpu, window.idle = cpu, max(0.0, gap - cpu - queue)
-        self._opened = 0.0
+        step = began - self._closed
+        self._closed = began
+        if step > 0:
+            every = 1 + int(self.clocks.cost / (_SHARE * step))
+            self._every = every if gap > _LONG * step else 16 * every

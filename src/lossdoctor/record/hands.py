@@ -60,9 +60,8 @@ class Hands:
         if track.count >= track.schedule.earliest:
             observer.samples.step_before(track, track.count, track.alive())
         track.resets.keep(track.alive)
-        mode, rows = track.mode_and_rows([window])
         no_gradient = observer.no_gradient(track)
-        observer.add_row(track, [window], (NAN, self._not_reset, no_gradient, *observer.take_clip(), mode, rows, window.wall, 0.0))
+        observer.add_row(track, [window], (NAN, self._not_reset, no_gradient, *observer.take_clip(), window.wall, 0.0))
 
     def leave(self) -> None:
         """Forget what no optimiser had stepped on: one does now."""

@@ -29,13 +29,13 @@ class Resets:
         True
     """
 
-    __slots__ = ("_gradient", "_looks", "_sentinel", "_version", "asked", "seen")
+    __slots__ = ("_looks", "_sentinel", "_version", "asked", "gradient", "seen")
 
     def __init__(self) -> None:
         self.seen = True
         self.asked = False
         self._sentinel: weakref.ref[Tensor] | None = None
-        self._gradient: weakref.ref[Tensor] | None = None
+        self.gradient: weakref.ref[Tensor] | None = None
         self._version = 0
         self._looks = 0
 
@@ -62,7 +62,7 @@ class Resets:
     def look(self) -> bool:
         """Look, at the entry of a backward call, whether a reset has happened since; return the answer."""
         self.asked = True
-        sentinel, kept = self.sentinel, self._gradient
+        sentinel, kept = self.sentinel, self.gradient
         gradient = sentinel.grad if sentinel is not None else None
         if gradient is None or kept is None or kept() is not gradient or gradient._version != self._version:
             self.seen = True
@@ -79,9 +79,9 @@ class Resets:
 
     def _remember(self, gradient: Tensor | None) -> None:
         if gradient is None:
-            self._gradient = None
+            self.gradient = None
             return
-        self._gradient = weakref.ref(gradient)
+        self.gradient = weakref.ref(gradient)
         self._version = gradient._version
 
 

@@ -90,8 +90,8 @@ class Samples:
     def begin(self) -> None:
         """Plan what is measured of the coming backward and the forwards before it."""
         self.begun = True
-        self._reached = None
         if self.tick >= self.schedule.earliest:
+            self._reached = None
             self.plan = self.schedule.plan(self.tick) - self.broken
 
     def forward_began(self, call: Call, module: torch.nn.Module, args: Sequence[Any], kwargs: dict[str, Any]) -> None:

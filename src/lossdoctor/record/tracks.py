@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import weakref
 from array import array
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from torch import Tensor
@@ -40,6 +40,7 @@ COLUMNS = (
 )
 _WIDTH = len(COLUMNS)
 _JUMP = 3.0  # times the running loss: worth a full look at once; a starting value
+_BATCH = 32  # steps of which rows are made at once
 _CALM = 50  # steps between two such looks
 
 
@@ -64,6 +65,7 @@ class Track:
         self.began = self.stepped = 0.0
         self.headed = False
         self.lines: list[dict[str, Any]] = []
+        self.learn: Callable[[float, float], None] | None = None  # told each gap, and when it ended
         self.root: Root | None = None
         self.models: list[Root] = []
         self.described: list[dict[str, Any]] = []
@@ -74,7 +76,9 @@ class Track:
         self.planned = -1
         self._rows = array("d")
         self._later: list[tuple[int, Later]] = []
-        self._level, self._alarm, self._calm = NAN, float("inf"), 0
+        self._raw: list[tuple[Sequence[Window], tuple[Any, ...]]] = []
+        self.alarm = float("inf")  # a loss at or above it is worth a full look at once
+        self._level, self._calm = NAN, 0
 
     @property
     def names(self) -> list[str]:
@@ -88,7 +92,7 @@ class Track:
     @property
     def kept(self) -> int:
         """How many rows wait for the next flush."""
-        return len(self._rows) // _WIDTH
+        return len(self._rows) // _WIDTH + len(self._raw)
 
     def alive(self) -> list[Tensor]:
         """Return the parameters; empty where one of them is gone."""
@@ -114,28 +118,46 @@ class Track:
         return (1.0 if found[1] else 0.0, found[2]) if found is not None else (NAN, NAN)
 
     def add(self, windows: Sequence[Window], rest: tuple[Any, ...]) -> None:
-        """Join the backward calls of a step into one row.
+        """Keep a step; its row is made later, many at a time.
 
         Args:
             windows: the step's backward calls; may be empty.
-            rest: lr, not_reset, no_gradient, clip_norm, clip_limit, train_mode, batch_rows, wall, step_seconds.
+            rest: lr, not_reset, no_gradient, clip_norm, clip_limit, wall, step_seconds.
         """
+        self._raw.append((windows, rest))
+        self.count += 1
+        if len(self._raw) >= _BATCH:
+            self._digest()
+
+    def _digest(self) -> None:
+        """Make rows of the steps that were kept."""
+        step = self.count - len(self._raw)
+        for windows, rest in self._raw:
+            self._add_row(step, windows, rest)
+            step += 1
+        self._raw.clear()
+
+    def _add_row(self, step: int, windows: Sequence[Window], rest: tuple[Any, ...]) -> None:
+        seconds = rest[6]
+        gaps: tuple[float, ...]
+        times: tuple[float, ...]
         if len(windows) == 1:
             window = windows[0]
-            value, calls = window.value, window.calls
+            value, calls, gaps = window.value, window.calls, window.gaps()
             call = calls[0][1] if len(calls) == 1 else mean([each for _, each in calls])
-            times: tuple[float, ...] = (window.forward_seconds, window.backward_seconds, rest[8], window.loader_seconds)
-            gaps: tuple[float, ...] = (window.gap, window.idle, window.gap_cpu)
+            times = (window.forward_seconds, window.backward_seconds, seconds, window.loader_seconds)
         else:
             value = total([window.value for window in windows]) if windows else NAN
             call = mean([each for window in windows for _, each in window.calls])
-            times, gaps = _join(windows, rest[8])
-        row = (self.count, value, len(windows), call, *rest[:8], *times, *gaps)
+            times, gaps = _join(windows, seconds)
+        row = (step, value, len(windows), call, *rest[:5], *self.mode_and_rows(windows), rest[5], *times, *gaps)
         try:
             self._rows.extend(row)
         except TypeError:
             self._add_with_later(row)
-        self.count += 1
+        self._follow(value)
+        if windows and self.learn is not None and gaps[0] == gaps[0]:
+            self.learn(gaps[0], windows[0].began)
 
     def _add_with_later(self, row: tuple[Any, ...]) -> None:
         """Add a row that holds numbers which still lie on a device."""
@@ -145,14 +167,14 @@ class Track:
                 self._later.append((len(self._rows), number))
             self._rows.append(NAN if isinstance(number, Later) else number)
 
-    def jumped(self, value: Value) -> bool:
-        """Tell whether the loss is not finite, or a multiple of what it was; at most once in a while."""
-        if not isinstance(value, float):
-            return False
-        if value < self._alarm:
+    def _follow(self, value: Value) -> None:
+        """Follow the loss, to know what a jump is."""
+        if isinstance(value, float) and value < self.alarm:
             self._level = value if self._level != self._level else self._level + 0.05 * (value - self._level)
-            self._alarm = _JUMP * self._level if self._level > 0 and self.count > 3 else float("inf")
-            return False
+            self.alarm = _JUMP * self._level if self._level > 0 else float("inf")
+
+    def jumped(self) -> bool:
+        """Tell whether a loss that reached the alarm is the first in a while."""
         if self.count < self._calm:
             return False
         self._calm = self.count + _CALM
@@ -163,9 +185,11 @@ class Track:
         self.lines.clear()
         self._rows = array("d")
         self._later = []
+        self._raw.clear()
 
     def line(self) -> dict[str, Any]:
         """Turn the rows kept so far into one `steps` line, and forget them."""
+        self._digest()
         for (place, _), number in zip(self._later, numbers([later for _, later in self._later]), strict=True):
             self._rows[place] = number
         columns = {name: pack(self._rows[place::_WIDTH]) for place, name in enumerate(COLUMNS)}
@@ -180,5 +204,5 @@ def _join(windows: Sequence[Window], step_seconds: float) -> tuple[tuple[float, 
     forward = sum(window.forward_seconds for window in windows)
     backward = sum(window.backward_seconds for window in windows)
     loader = sum(window.loader_seconds for window in windows)
-    gaps = sum(window.gap for window in windows), sum(window.idle for window in windows), sum(window.gap_cpu for window in windows)
-    return (forward, backward, step_seconds, loader), gaps
+    gaps = [window.gaps() for window in windows]
+    return (forward, backward, step_seconds, loader), tuple(sum(part) for part in zip(*gaps, strict=True))

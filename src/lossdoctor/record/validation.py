@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 MOST_HASHES = 4096  # of one pass, docs/architecture.md
 _HASHES = 256  # of one forward
+_FEW_HASHES = 16  # of a forward of a pass that is not measured in full: enough to tell one data set from another
 _FULL = 32  # passes that are measured fully, before the budget decides
 _WRITTEN = 1024  # passes that are all written; later ones ever more rarely
 _OPERATION_SECONDS = 3e-6  # what following one torch function costs
@@ -41,6 +42,7 @@ class Pass:
         self.calls: list[Forward] = []  # with gradients on, in eval mode: it may yet turn out to be training
         self.forward_seconds = 0.0
         self.rows = 0.0
+        self.last_rows = 0.0
         self.grad = False
         self.training = False
         self.random = False
@@ -105,7 +107,7 @@ class Passes:
         self._schedule = Schedule(observer.budget, ("validation",))
         self._done: list[Pass] = []
         self._waiting: list[Pass] = []
-        self._seconds = 0.0
+        self.seconds = 0.0
         self._before = self._spent = self._cost = 0.0
         self._own: dict[int, tuple[int, Track | None]] = {}
         self._pairing: Pairing | None = None
@@ -122,10 +124,12 @@ class Passes:
             self.close(call.began)
         hashes: list[str] = []
         current = self.open or self._begin(call, call.began - loader)
-        if current.pairing is None:
-            return
+        if current.pairing is None and current.forwards and call.rows == current.last_rows:
+            return  # goes on with what it began with; another size may be another data set
+        current.last_rows = call.rows
         if len(current.hashes) < MOST_HASHES:
-            hashes = observer.samples.hash_rows([*args, *kwargs.values()], _HASHES, "validation") or []
+            most = _HASHES if current.pairing is not None else _FEW_HASHES
+            hashes = observer.samples.hash_rows([*args, *kwargs.values()], most, "validation") or []
         known = len(observer.samples.trained_rows.intersection(hashes))
         seen = _decide(known, len(hashes))
         if current.seen is not None and seen is not None and current.seen != seen:
@@ -135,6 +139,8 @@ class Passes:
             current.seen = seen
         current.hashes.extend(hashes)
         current.known_rows += sum(each in observer.samples.trained_rows for each in hashes)
+        if current.pairing is None:
+            return
         if current.forwards == 0:
             current.input = observer.samples.run("validation", "describe_inputs", tuple(args), kwargs)
             current.modes = observer.samples.run("validation", "describe_modes", module)
@@ -217,7 +223,7 @@ class Passes:
         self.leave()
         current, self.open = self.open, None
         if current is not None and current.forwards:
-            self._seconds += current.ended - current.began
+            self.seconds += current.ended - current.began
             if current.pairing is not None:
                 operations = current.pairing.operations
                 self._cost = self.observer.budget.costs["validation"].total - self._spent + operations * _OPERATION_SECONDS
@@ -245,7 +251,7 @@ class Passes:
 
     def take_seconds(self) -> float:
         """Return how long passes took since last asked."""
-        seconds, self._seconds = self._seconds, 0.0
+        seconds, self.seconds = self.seconds, 0.0
         return seconds
 
     # -- where it belongs, and the record ----------------------------------------------------------------------------------
@@ -290,7 +296,7 @@ class Passes:
                 self._finish(each)
                 each.step = 0
         done, self._done = self._done, []
-        for each in done:
+        for each in sorted(done, key=lambda each: each.step):
             line = {"kind": "sample", "step": each.step, "signal": "validation", "fields": each.fields()}
             if each.track is not None:
                 self.observer.recorder.add({**line, "track": each.track.number})

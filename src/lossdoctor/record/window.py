@@ -37,19 +37,23 @@ Forward = tuple["Root", bool, float]  # the model, its mode, the rows of its inp
 class Window:
     """Gather one backward call and what came before it.
 
-    Every step makes one: attributes are set one by one, since that is quickest.
+    Every step makes one, between a script's own operations, when nothing of ours is in the processor's caches: only what
+    cannot be known later is kept here, and figures are made of it many steps at a time (`tracks.py`).
     """
 
     __slots__ = (
         "backward_seconds",
+        "began",
         "calls",
+        "excluded",
+        "follows",
         "forward_seconds",
         "forwards",
-        "gap",
         "gap_cpu",
-        "idle",
         "loader_seconds",
         "mixed",
+        "opened",
+        "queued",
         "samples",
         "value",
         "wall",
@@ -59,11 +63,24 @@ class Window:
         self.forwards: list[Forward] = []
         self.calls: list[tuple[int, Value]] = []  # after how many forwards, and the value
         self.forward_seconds = self.backward_seconds = self.loader_seconds = 0.0
-        self.gap = self.idle = self.gap_cpu = NAN
+        self.opened = self.began = self.excluded = 0.0  # end of the last step, first forward, validation passes between
+        self.gap_cpu = self.queued = NAN
+        self.follows = False  # a further backward of the same forwards
         self.mixed = False
         self.value: Value = NAN
         self.wall = 0.0
         self.samples: Sequence[Any] = ()
+
+    def gaps(self) -> tuple[float, float, float]:
+        """Return the gap before the first forward, the part in which the thread idled, and its CPU time; NaN where unknown."""
+        if self.follows:
+            return 0.0, 0.0, 0.0
+        if not self.opened or not self.began:
+            return NAN, NAN, NAN
+        gap = max(0.0, self.began - self.opened - self.excluded)
+        if self.excluded or self.gap_cpu != self.gap_cpu:
+            return gap, NAN, NAN
+        return gap, max(0.0, gap - self.gap_cpu - self.queued), self.gap_cpu
 
     def split(self, start: int) -> tuple[list[Forward], list[Value]]:
         """Cut off the first forwards, and the loss calls made on them; return both."""
