@@ -10,7 +10,7 @@ import numpy as np
 
 from lossdoctor.core.diagnosis import HEALTHY, UNDETERMINED, Diagnosis, Finding
 from lossdoctor.core.run import Run, Series, Training
-from lossdoctor.derive.curves import objective
+from lossdoctor.derive.curves import objective, shape
 from lossdoctor.readers import figures
 
 _SEVERITY = {"error": 3, "warning": 2, "advice": 1}
@@ -26,6 +26,8 @@ TELLING = (
     "loss-noisy",
     "too-few-epochs",
 )
+# A run that lost so much of its start and ended so near its best (shares) learnt (starting values).
+FELL, NEAR_BEST = 0.05, 0.3
 # What `check` settles before a long run; the rest needs a watched run.
 CHECKED = frozenset({"underfitting", "loss-flat", "val-better-than-train"})
 # Every finding of this many runs is looked at; of more, the longest are.
@@ -79,9 +81,19 @@ def verdict(diagnosis: Diagnosis, training: Training) -> str:
     first = next((slug for slug in TELLING if slug in told), None)
     if diagnosis.verdict == HEALTHY or first == TELLING[0]:
         return first or HEALTHY
-    ended = training.signals.get("loss", Series.of([]))
-    level = objective(training) != "plain" or training.facts.get("log_continues") or "loss" not in training.signals
-    return (first or HEALTHY) if level and (not len(ended) or np.isfinite(ended.last)) else UNDETERMINED
+    return (first or HEALTHY) if _did_not_fail(training) else UNDETERMINED
+
+
+def _did_not_fail(training: Training) -> bool:
+    """Tell whether a run that ended level or has few values learnt, or was not expected to."""
+    loss = training.signals.get("loss", Series.of([]))
+    if not len(loss):
+        return True
+    if not np.isfinite(loss.last):
+        return False
+    found = shape(loss)
+    falls = found is not None and found.fall > FELL and found.level - found.best < NEAR_BEST * (found.start - found.best)
+    return falls or objective(training) != "plain" or bool(training.facts.get("log_continues"))
 
 
 def badness(diagnosis: Diagnosis) -> tuple[int, float]:

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from lossdoctor.readers import text
 from lossdoctor.readers.parts.numbers import number
 from lossdoctor.readers.parts.protobuf import BYTES, VARINT, Damaged, fields
 from lossdoctor.readers.parts.reader import Reader
@@ -25,7 +26,9 @@ _HEADER = 7
 _FULL, _FIRST, _MIDDLE, _LAST = 1, 2, 3, 4
 # Numbers of wandb_internal.proto: Record.history and .run; RunRecord.config and .display_name; HistoryRecord.item and .step;
 # HistoryItem.key, .nested_key and .value_json
-_HISTORY, _RUN = 2, 17
+_HISTORY, _OUTPUT, _RUN = 2, 13, 17
+_LINE = 3  # of OutputRawRecord
+MOST_PRINTED = 200_000
 _CONFIG, _NAME = 4, 8
 _ITEM, _STEP = 1, 2
 _KEY, _NESTED, _JSON = 1, 2, 16
@@ -53,12 +56,18 @@ def read(source: Source) -> list[Table]:
 
 def _table(source: Source) -> Table:
     builder = Builder(FORMAT)
+    printed: list[str] = []
     for record in records(source, builder):
         try:
-            _take(record, builder)
+            _take(record, builder, printed)
         except Damaged:
             builder.note("damaged records were skipped")
-    return builder.table()
+    table = builder.table()
+    if table.rows or not printed:
+        return table
+    table = text.FORMAT.table("".join(printed).splitlines())
+    table.notes.append("the run logged no figures; what it printed was read")
+    return table
 
 
 def records(source: Source, builder: Builder) -> Iterator[bytes]:
@@ -108,7 +117,7 @@ def _blocks(source: Source) -> Iterator[bytes]:
         yield rest
 
 
-def _take(record: bytes, builder: Builder) -> None:
+def _take(record: bytes, builder: Builder, printed: list[str]) -> None:
     for field, kind, start, end in fields(record):
         if kind != BYTES:
             continue
@@ -116,6 +125,11 @@ def _take(record: bytes, builder: Builder) -> None:
             _history(record, start, end, builder)
         elif field == _RUN:
             _run(record, start, end, builder)
+        elif field == _OUTPUT and len(printed) < MOST_PRINTED:
+            lines = [
+                record[low:high] for inner, inner_kind, low, high in fields(record, start, end) if inner == _LINE and inner_kind == BYTES
+            ]
+            printed += [line.decode("utf-8", errors="replace") for line in lines]
 
 
 def _run(record: bytes, start: int, end: int, builder: Builder) -> None:

@@ -41,11 +41,12 @@ from lossdoctor.derive.trend import trend
 from lossdoctor.derive.unseen import field_series
 
 LEAST_VALUES = 8
+ENOUGH = 12  # without a level that says chance; a handful of values only shows that the run was short
 # Share of the loss between first and last tenth. Starting values: a language model stuck at word frequencies lost 1.4 % in 11,000
 # steps, ten classes at chance 0.6 to 2.9 %, a slow but sound fine-tuning 6 % and more.
 MOVED, MOVED_AT_CHANCE = 0.015, 0.035
 # Of many values that scatter widely, a fall of this size may be noise; then their trend decides.
-MANY, MOVED_WITHIN_NOISE = 50, 0.05
+MANY, MOVED_WITHIN_NOISE, HIDDEN = 50, 0.05, 0.08
 # And the first values must not stand far above the rest: a steep start is learning.
 STEEP = 0.1
 NEAR_CHANCE = 0.03  # of ln k
@@ -63,7 +64,8 @@ def detect(training: Training) -> Detection | None:
         return None
     moved = (early - level) / early
     classes = _classes(training, level)
-    still = abs(moved) <= (MOVED_AT_CHANCE if classes else MOVED)
+    clear = len(loss) >= ENOUGH and noise_floor(loss) / level < MOVED * (len(loss) / 10) ** 0.5
+    still = abs(moved) <= (MOVED_AT_CHANCE if classes else MOVED if clear else 0.0)
     if not (still or _no_trend(loss, moved)) or _learns(training, classes):
         return None
     span = (int(loss.steps[0]), int(loss.steps[-1]))
@@ -73,8 +75,11 @@ def detect(training: Training) -> Detection | None:
 
 
 def _no_trend(loss: Series, moved: float) -> bool:
-    """Tell whether a small fall lies within the noise: no trend over many values."""
-    return len(loss) >= MANY and abs(moved) < MOVED_WITHIN_NOISE and not trend(loss).falls
+    """Tell whether a small fall lies within the noise: no trend over many values, and none that the noise could hide."""
+    if len(loss) < MANY or abs(moved) > MOVED_WITHIN_NOISE:
+        return False
+    found, span = trend(loss), float(loss.steps[-1] - loss.steps[0])
+    return not found.falls and -found.low * span < HIDDEN * abs(loss.first)
 
 
 def _noise_note(loss: Series) -> str:
@@ -140,6 +145,8 @@ FAULT = Fault(
         Example("look-alike", _run([0.31, 0.30, 0.31, 0.30, 0.31, 0.30, 0.31, 0.30, 0.31], 0.92), "good weights, trained on"),
         Example("look-alike", _run(_STUCK, log_words=["reward", "loss"]), "a policy's loss"),
         Example("look-alike", _run(_STUCK, log_continues=True), "goes on where an earlier run ended"),
+        Example("look-alike", _run([2.4, 1.4, 3.1, 2.0, 2.9, 1.8, 2.6, 2.2, 3.0, 1.6] * 6), "noise that may hide a fall"),
+        Example("look-alike", _run([43.2, 43.1, 43.0, 42.9, 42.8, 42.7, 42.7, 42.6, 42.6, 42.6]), "ten values, falling slowly"),
         Example("look-alike", _run([3.1, 1.07, *[0.66, 0.65] * 10]), "a steep start, then level"),
         Example("known miss", _run([2.6, *_CHANCE], 0.1), "a bad start that comes down to chance, and stays"),
     ),

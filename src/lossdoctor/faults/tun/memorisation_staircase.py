@@ -40,6 +40,7 @@ LEAST_TURNS, LEAST_INSIDE = 2, 5  # epochs' turns, and values within each epoch
 STEP = 0.08  # of the level: a step at a turn
 OUTSIDE = 3.0  # times what the loss loses within an epoch
 NOTHING, LEAST_EPOCHS = 0.01, 3.0  # of the start
+LARGEST_START = 15.0  # ln of three million words
 
 
 def detect(training: Training) -> Detection | None:
@@ -88,7 +89,10 @@ def _rate_steps(training: Training, turns: np.ndarray) -> bool:
 
 def _nothing_left(training: Training, loss: Series, epochs: float) -> Detection | None:
     found = shape(loss)
-    if found is None or training.rows.get("validation") or epochs < LEAST_EPOCHS or not 0 <= found.level < NOTHING * found.start:
+    if found is None or training.rows.get("validation") or epochs < LEAST_EPOCHS:
+        return None
+    # a loss of single answers in nats starts at ln k; larger ones are errors and penalties, which may well go to nothing
+    if found.start > LARGEST_START or not 0 <= found.level < NOTHING * found.start:
         return None
     seen = f"{found.start:.4g} to {found.level:.2g} in {epochs:.0f} epochs"
     return Detection(
@@ -131,6 +135,7 @@ FAULT = Fault(
             _run([4.0, 2.0, 1.0, 0.4, 0.1, 0.02, 0.003], inside=0.6, held_out=True),
             "nothing left, with a validation beside it",
         ),
+        Example("look-alike", _run([9000.0, 2000.0, 100.0, 4.0, 0.1, 0.02, 0.003], inside=0.6), "a squared error that goes to nothing"),
         Example("known miss", _run([1.8, 1.2]), "one turn only"),
     ),
 )
