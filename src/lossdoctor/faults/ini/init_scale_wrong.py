@@ -27,7 +27,7 @@ A run that continues from weights trained for another task may start far above g
 
 from __future__ import annotations
 
-import numpy as np
+from collections.abc import Sequence
 
 from lossdoctor.core.diagnosis import BiggerMachine, Evidence
 from lossdoctor.core.fault import Detection, Example, Fault, Plant, Treatment
@@ -55,12 +55,15 @@ def detect(training: Training) -> Detection | None:
     calls = training.table("loss_call")
     if level is None or calls[0].get("kind") not in CONFIDENT:
         return None
-    first = float(np.median(training.series("loss").finite().values[:3])) if len(training.series("loss").finite()) else np.nan
+    losses = training.series("loss").finite()
+    if not len(losses) or losses.steps[0] != training.series("loss").steps[0]:
+        return None
+    first = losses.first  # before the rate has acted: the second loss may be the rate's doing
     ratio = first / level.highest
     strength = ramp(ratio, USUAL, BAD)
     if strength <= 0:
         return None
-    evidence = [Evidence("loss", (0, 2), f"{first:.3g} at first, {ratio:.1f} times guessing", f"about {level.highest:.3g}")]
+    evidence = [Evidence("loss", (0, 0), f"{first:.3g} at first, {ratio:.1f} times guessing", f"about {level.highest:.3g}")]
     found = training.experiments.get("standardise")
     if found is None or found.status != "done":
         return Detection(min(strength, DOUBTFUL) if _floating(training) else strength, tuple(evidence))
@@ -86,12 +89,19 @@ def _floating(training: Training) -> bool:
     return not batches or any(not given.get("integer") for given in batches[0].get("inputs") or [])
 
 
-def _run(first: float, standardised: float | None = None, integer: bool = False, end: float = 1.0, kind: str = "cross_entropy") -> Training:
+def _run(
+    first: float,
+    standardised: float | None = None,
+    integer: bool = False,
+    end: float = 1.0,
+    kind: str = "cross_entropy",
+    after: Sequence[float] = (),
+) -> Training:
     call = Row(0, {"kind": kind, "guess_loss": 2.3, "zero_loss": 2.3})
     batch = Row(0, {"inputs": [{"integer": integer, "mean": 0.0, "std": 1.0}]})
     facts = {"first": first, "standardised": standardised, "reinitialised": 2.4, "both": 2.4, "guess": 2.3}
     done = {"standardise": Experiment("standardise", "done", 0.1, facts)} if standardised is not None else {}
-    loss = [first] * 3 + [first + (end - first) * step / 30 for step in range(30)]
+    loss = [first, *after] if after else [first] * 3 + [first + (end - first) * step / 30 for step in range(30)]
     return Training(signals={"loss": Series.of(loss)}, rows={"loss_call": [call], "batch": [batch]}, experiments=done)
 
 
@@ -109,6 +119,7 @@ FAULT = Fault(
         Example("sick", _run(128.0, 120.0), "standardised inputs change nothing"),
         Example("healthy", _run(2.35), "starts at guessing"),
         Example("healthy", _run(6.0, 5.9), "two and a half times guessing: odd, and usual"),
+        Example("look-alike", _run(2.4, after=[400.0] * 30), "starts at guessing, thrown out by the first step: the rate"),
         Example("look-alike", _run(128.0, 2.4), "standardised inputs cure it: they are unscaled"),
         Example("look-alike", _run(90.0, 88.0, kind="mse_loss"), "a regression whose targets are large"),
         Example("known miss", _run(9.0, 8.9), "four times too high"),
