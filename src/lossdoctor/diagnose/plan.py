@@ -40,7 +40,7 @@ def parameters(training: Training) -> dict[str, Any]:
 
     Example:
         >>> parameters(Training(facts={"optimizer": {"name": "SGD", "groups": [{"lr": 0.1, "parameters": 2}]}}))
-        {'optimizer': 'SGD', 'settings': {'lr': 0.1}}
+        {'optimizer': 'SGD', 'settings': {'lr': 0.1}, 'fresh': False}
     """
     optimizer = training.fact("optimizer") or {}
     groups = optimizer.get("groups") or [{}]
@@ -53,7 +53,16 @@ def parameters(training: Training) -> dict[str, Any]:
     rates = training.signals.get("lr")
     if rates is not None and len(rates):
         found["settings"]["lr"] = rates.first
+    found["fresh"] = _dead_start(training)
     limits = training.signals.get("clip_limit")
     if limits is not None and len(limits.finite()):
         found["clip"] = limits.finite().first
     return found
+
+
+def _dead_start(training: Training) -> bool:
+    """Tell whether sixteen examples are memorised from fresh starts and not from the own one: what it hides shows from a fresh one."""
+    found = training.experiments.get("memorise")
+    if found is None or found.status != "done" or "fresh_median" not in found.facts:
+        return False
+    return bool(found.facts["own"] > 0.1 and found.facts["fresh_median"] < 0.05)

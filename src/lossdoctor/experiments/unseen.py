@@ -25,13 +25,13 @@ def measure(replay: Replay, deadline: Deadline, parameters: dict[str, Any]) -> d
     """Return the best loss on rows that were struck from training, over what guessing gives.
 
     Args:
-        parameters: `optimizer`, `settings`, and optionally `factor` for the rate.
+        parameters: `optimizer`, `settings`, and optionally `factor` for the rate, `fresh` to start from fresh weights.
 
     Returns:
         `trained_rows`, `unseen_rows`, `unseen_best`, `unseen_first`, `unseen_last`, `trained_last`, `guess` (loss when guessing), `steps`.
     """
     parts = [_split(batch) for batch in replay.batches]
-    models = replay.start()
+    models = replay.start(0 if parameters.get("fresh") else None)
     optimizer = optimizer_for(models, parameters, float(parameters.get("factor", 1.0)))
     unseen = [_unseen(replay, models, parts)]
     trained, step = math.nan, 0
@@ -53,6 +53,7 @@ def measure(replay: Replay, deadline: Deadline, parameters: dict[str, Any]) -> d
         "trained_rows": sum(len(kept) for kept, _ in parts),
         "unseen_rows": sum(len(struck) for _, struck in parts),
         "steps": step,
+        "fresh": bool(parameters.get("fresh")),
     }
     facts |= {"unseen_first": unseen[0], "unseen_best": min(unseen), "unseen_last": unseen[-1], "trained_last": trained}
     return {**facts, "guess": (call or {}).get("guess_loss"), "noise": _noise(replay, models, parts)}

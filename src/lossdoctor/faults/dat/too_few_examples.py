@@ -67,14 +67,43 @@ class _Rows:
 def detect(training: Training) -> Detection | None:
     """Weigh how few the rows are, how often they came, and the gap that no earlier stop would close."""
     found, rows = generalisation(training), _rows(training)
-    if found is None or rows is None or training.roles:
+    if rows is None or training.roles:
         return None
+    hidden = _behind_another(training, rows)
+    if hidden is not None or found is None:
+        return hidden
     few = ramp(rows.each, ENOUGH, FEW) * ramp(rows.times, SOME_TIMES, MANY_TIMES)
     wide = slope(found.gap_at_best, *((ERRORS_FEW, ERRORS_MANY) if found.measure == "error" else (GAP_SMALL, GAP_WIDE)))
     strength = few * wide * slope(found.left_behind, BESIDE, LEFT_BEHIND)
     if found.by_guess and found.best > NEVER:
         strength = min(strength, DOUBTFUL)
     return Detection(strength, _evidence(training, found, rows), where=training.where("loader"))
+
+
+def _behind_another(training: Training, rows: _Rows) -> Detection | None:
+    """Weigh the gap of a repetition from fresh weights, where the run's own start is dead and so shows no gap."""
+    done = training.experiments.get("unseen")
+    facts = done.facts if done is not None and done.status == "done" else {}
+    if not facts.get("fresh") or not facts.get("guess"):
+        return None
+    trained, unseen = (float(facts[name]) / float(facts["guess"]) for name in ("trained_last", "unseen_best"))
+    few = ramp(rows.each, ENOUGH, FEW) * ramp(rows.times, SOME_TIMES, MANY_TIMES)
+    strength = few * slope(unseen - trained, GAP_SMALL, GAP_WIDE) * slope(trained / max(unseen, 1e-9), BESIDE, LEFT_BEHIND)
+    if strength <= 0 or unseen > NEVER:
+        return None
+    gap = f"{unseen:.0%} of guessing on {facts['unseen_rows']} rows left out, training at {trained:.0%}"
+    again = Evidence(
+        "unseen",
+        (0, int(facts["steps"])),
+        gap,
+        f"a gap below {GAP_SMALL:.0%}",
+        "a repetition from fresh weights, since the own start is dead",
+    )
+    hashed = training.table("row_hashes")
+    seen = f"about {rows.count:.0f} different rows, each seen {rows.times:.0f} times"
+    return Detection(
+        strength, (Evidence("row_hashes", (hashed[0].step, hashed[-1].step), seen, f"more than {ENOUGH:.0f} for each answer"), again)
+    )
 
 
 def _rows(training: Training) -> _Rows | None:

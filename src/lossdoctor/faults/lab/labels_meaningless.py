@@ -47,7 +47,7 @@ DOUBTFUL = 0.55  # without the baseline
 
 def detect(training: Training) -> Detection | None:
     """Weigh the run's own unseen loss, then the baseline on captured rows."""
-    if training.roles:
+    if training.roles or _learnt_in_repetition(training):
         return None
     own, evidence = _own(training)
     if own <= 0.0:
@@ -64,6 +64,14 @@ def detect(training: Training) -> Detection | None:
     if facts["rows"] < FEW_ROWS:
         strength = min(strength, DOUBTFUL)
     return Detection(strength, (*evidence, *_baseline(training, facts, gain, allowed))) if strength > 0 else None
+
+
+def _learnt_in_repetition(training: Training) -> bool:
+    """Tell whether the script's own model, repeated on some of the rows, learnt what holds for the rest."""
+    done = training.experiments.get("unseen")
+    if done is None or done.status != "done" or not done.facts.get("guess"):
+        return False
+    return float(done.facts["unseen_best"]) < LEARNT * float(done.facts["guess"])
 
 
 def _own(training: Training) -> tuple[float, tuple[Evidence, ...]]:
