@@ -12,10 +12,10 @@ evaluation mode. Dropout drops nothing and batch norm keeps its old statistics w
 
 How it is told apart
 --------------------
-The mode of every dropout and batch-norm layer that belongs to a trained part is read at the forwards that lead to a step. Frozen parts,
-which are rightly in evaluation mode, do not count, and a model without such layers has no mode to get wrong. Batch norm alone in
-evaluation mode inside a model that is otherwise training is a known choice of fine-tuning. Overfitting shows the same curves with
-every layer in training mode.
+The model's mode is read at every forward that leads to a step, that of each dropout and batch-norm layer of a trained part at
+some. Frozen parts, which are rightly in evaluation mode, do not count, and a model without such layers has no mode to get wrong.
+Batch norm alone in evaluation mode inside a model that is otherwise training is a known choice of fine-tuning. Overfitting shows
+the same curves with every layer in training mode.
 
 What to do
 ----------
@@ -45,33 +45,41 @@ PART = 0.6
 def detect(training: Training) -> Detection | None:
     """Measure the share of steps whose dropout and batch norm were in evaluation mode."""
     rows = [row for row in training.table("modes") if (row.get("sensitive") or 0) > 0]
-    wrong = [row for row in rows if (row.get("sensitive_in_eval") or 0) > 0 and not _chosen(row)]
-    if training.steps < ENOUGH_STEPS or not wrong or _moves_inputs(training):
+    if training.steps < ENOUGH_STEPS or not rows or _moves_inputs(training):
         return None
-    whole = all(row.get("root_training") is False for row in wrong)
-    share, span = _share_of_steps(training) if whole and training.has("train_mode") else _share_of_samples(rows, wrong)
-    if share < LEAST_SHARE:
+    return _whole_model(training, rows) or _part(training, rows)
+
+
+def _whole_model(training: Training, rows: list[Row]) -> Detection | None:
+    """Look at the model's own flag, known at every step; that it reaches the layers is known from the samples."""
+    share, span = _share_of_steps(training)
+    unreached = any(row.get("root_training") is False and not row.get("sensitive_in_eval") for row in rows)
+    if share < LEAST_SHARE or unreached:
         return None
-    last = wrong[-1]
-    seen = f"{last['sensitive_in_eval']} of {last['sensitive']} layers in evaluation mode"
-    evidence = Evidence("modes", span, seen, "none", f"{_kinds(last)} of trained parts, at {share:.0%} of the steps")
-    return Detection(BASE + SLOPE * share if whole else PART, (evidence,), where=training.where("forward"))
+    kinds = ", ".join(sorted({str(kind) for row in rows for kind in row.get("kinds") or ()})) or "layers"
+    seen = f"{share:.0%} of the steps in evaluation mode"
+    evidence = Evidence("train_mode", span, seen, "none", f"with {rows[-1]['sensitive']} layers that it changes: {kinds}")
+    return Detection(BASE + SLOPE * share, (evidence,), where=training.where("forward"))
+
+
+def _part(training: Training, rows: list[Row]) -> Detection | None:
+    wrong = [row for row in rows if (row.get("sensitive_in_eval") or 0) > 0 and row.get("root_training") is not False and not _chosen(row)]
+    if len(wrong) < LEAST_SHARE * len(rows) or not wrong:
+        return None
+    seen = f"{wrong[-1]['sensitive_in_eval']} of {wrong[-1]['sensitive']} layers in evaluation mode"
+    evidence = Evidence("modes", (wrong[0].step, wrong[-1].step), seen, "none", f"{_kinds(wrong[-1])} of a trained part")
+    return Detection(PART, (evidence,), where=training.where("forward"))
 
 
 def _share_of_steps(training: Training) -> tuple[float, tuple[int, int]]:
-    flags = training.series("train_mode").finite()
+    flags = training.signals.get("train_mode", Series.of([])).finite()
     off = flags.steps[flags.values == 0]
-    return (float(len(off) / len(flags)), (int(off[0]), int(off[-1]))) if len(off) else (0.0, (0, 0))
-
-
-def _share_of_samples(rows: list[Row], wrong: list[Row]) -> tuple[float, tuple[int, int]]:
-    return len(wrong) / len(rows), (wrong[0].step, wrong[-1].step)
+    return (len(off) / len(flags), (int(off[0]), int(off[-1]))) if len(off) else (0.0, (0, 0))
 
 
 def _chosen(row: Row) -> bool:
     """Hold a batch norm that is frozen inside a model in training mode for a choice."""
-    norms = all("norm" in str(kind).lower() for kind in row.get("kinds_in_eval") or ())
-    return row.get("root_training") is not False and norms
+    return all("norm" in str(kind).lower() for kind in row.get("kinds_in_eval") or ())
 
 
 def _moves_inputs(training: Training) -> bool:
@@ -107,6 +115,7 @@ FAULT = Fault(
     explains=("overfitting", "batchnorm-statistics", "too-few-examples"),
     examples=(
         Example("sick", _run([1.0] * 3 + [0.0] * 17, ON, OFF, OFF, OFF), "never back in training mode after the first validation"),
+        Example("sick", _run([1.0] * 12 + [0.0] * 28, ON, ON), "the layers were looked at before the first validation only"),
         Example("sick", _run([0.0] * 20, OFF, OFF, OFF, OFF), "a loaded model that starts in evaluation mode"),
         Example("sick", _run(([1.0] * 6 + [0.0] * 4) * 2, ON, OFF, ON, OFF), "validation in the middle of each epoch"),
         Example("healthy", _run([1.0] * 20, ON, ON, ON, ON), "training mode at every step"),
