@@ -39,6 +39,7 @@ from lossdoctor.derive.strength import ramp, slope
 ABLE, UNABLE = 0.05, 0.2
 # Training loss over guessing at the end: a model that got this low is not too small for its task (starting values).
 FITTED, UNFITTED = 0.15, 0.4
+RUNS_AWAY = 2.0  # a model that is too small settles near guessing; one that ends far above it was driven there (starting value)
 DOUBTFUL = 0.5  # without the experiment
 
 
@@ -48,14 +49,14 @@ def detect(training: Training) -> Detection | None:
         return None
     level = expected_level(training)
     seen = outcome(training.series("loss"), level.guess if level else None)
-    if seen is None or seen.level is None:
+    if seen is None or seen.level is None or seen.not_finite or seen.level > RUNS_AWAY:
         return None
-    high = 1.0 if seen.not_finite else slope(seen.level, FITTED, UNFITTED)
+    high = slope(seen.level, FITTED, UNFITTED)
     if high <= 0.0:
         return None
     found = training.experiments.get("memorise")
     if found is None or found.status != "done" or "fresh_median" not in found.facts:
-        return Detection(DOUBTFUL * high, (_loss(training, seen.level),)) if not seen.not_finite else None
+        return Detection(DOUBTFUL * high, (_loss(training, seen.level),))
     facts = found.facts
     best = min(float(facts["fresh_median"]), float(facts["own"]))
     strength = ramp(best, ABLE, UNABLE) * high
@@ -111,6 +112,7 @@ FAULT = Fault(
         Example("healthy", _run(0.6, 0.004), "a hard task, an able model"),
         Example("look-alike", _run(1.0, 1.0, 0.007), "dead at its own start, able from fresh ones"),
         Example("look-alike", _run(1.0, 0.009, 0.009), "rate or labels: the model memorises"),
+        Example("look-alike", _run(50.0, 0.7, 0.7), "ran away: the rate, the start or the inputs"),
         Example("look-alike", _run(0.7), "high and flat, nothing tried yet: suspected only"),
     ),
     plants=(
