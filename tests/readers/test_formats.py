@@ -139,7 +139,7 @@ def test_a_table_in_memory() -> None:
         history = columns
 
     for table in (columns, rows, pandas.DataFrame(columns), History(), {name: np.array(values) for name, values in columns.items()}):
-        assert read(table).vitals["last_loss"] == pytest.approx(1.9)
+        assert read(table).vitals["first_loss"] == pytest.approx(2.5)
 
 
 def test_reading_imports_no_framework(tmp_path: Path) -> None:

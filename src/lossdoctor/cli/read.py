@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
@@ -49,13 +50,11 @@ def _runs(paths: Sequence[str], mapped: Mapping[str, str]) -> list[tuple[str, Ru
     """Read every path; a folder that is no run itself is searched."""
     from lossdoctor.readers import load
     from lossdoctor.readers.folders import find
-    from lossdoctor.readers.parts.source import Source
 
     found: list[tuple[str, Run]] = []
     for path in paths:
-        source = Source(path)
-        if source.is_folder:
-            inside = find(source.path)
+        if path != "-" and Path(path).is_dir():
+            inside = find(Path(path))
             if not inside:
                 raise LossdoctorError(f"no training log was found in the folder {path!r}", status=2)
             found += [(f"{path.rstrip('/')}/{name}" if len(paths) > 1 else name, run) for name, run in inside]

@@ -17,8 +17,8 @@ from lossdoctor.readers.parts.crc import Bytes
 Flags = npt.NDArray[np.bool_]
 MOST_MANTISSA, MOST_POWER = 1e15, 22
 LONGEST = 24
-_ZERO, _MINUS, _PLUS, _E = (ord(letter) for letter in "0-+e")
-_POINT = (ord(".") - _ZERO) % 256  # as it stands after zero was taken off
+_ZERO, _MINUS, _PLUS, _DOT, _E = (ord(letter) for letter in "0-+.e")
+_POINT = (_DOT - _ZERO) % 256  # as it stands after zero was taken off
 _TENS = 10.0 ** np.arange(LONGEST + 1)
 
 
@@ -85,8 +85,8 @@ def _with_exponents(letters: Bytes, first: Integers) -> Floats:
         mantissa, places = _decimal(part[:at], first[fields])
         power = -places
         if at < width:
-            exponent, inner = _decimal(part[at + 1 :], np.zeros(part.shape[1], dtype=np.int64))
-            if inner.any() or np.abs(exponent).max() > LONGEST:
+            exponent, _ = _decimal(part[at + 1 :], np.zeros(part.shape[1], dtype=np.int64))
+            if (part[at + 1 :] == _DOT).any() or np.abs(exponent).max() > LONGEST:
                 raise _NoDecimalError
             power = power + exponent.astype(np.int64)
         if np.abs(power).max() > MOST_POWER:

@@ -76,7 +76,8 @@ class Source:
     def size(self) -> int:
         """Bytes of the file as it lies there."""
         if self._spooled is not None:
-            return self._spooled.seek(0, io.SEEK_END)
+            self._spooled.seek(0, io.SEEK_END)  # before Python 3.11 it does not return the place
+            return self._spooled.tell()
         return 0 if self.is_folder else self.path.stat().st_size
 
     @cached_property
