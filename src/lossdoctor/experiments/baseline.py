@@ -102,7 +102,7 @@ def _noise(features: Floats, targets: Floats) -> dict[str, Any]:
     from sklearn.ensemble import ExtraTreesClassifier
     from sklearn.model_selection import cross_val_predict
 
-    values, codes = np.unique(targets, return_inverse=True)
+    _, codes = np.unique(targets, return_inverse=True)
     if np.bincount(codes).min() < 3:
         return {}
     model = ExtraTreesClassifier(100, random_state=0, min_samples_leaf=2)

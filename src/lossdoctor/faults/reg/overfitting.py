@@ -208,7 +208,7 @@ FAULT = Fault(
     plants=(
         *_long(("language-model",), (128, 40), ("420", "210", "130"), "x_train, y_train = x_train[:{0}], y_train[:{0}]"),
         *_long(("images",), (48, 40), ("0.77", "1.4", "2.2"), _NOISE),
-        *_long(("scaled",), (256, 40), ("0.77", "1.4", "2.2"), _NOISE),
+        *_long(("regression",), (256, 40), ("0.77", "1.4", "2.2"), _NOISE),
     ),
     treatment=Treatment("weight_decay", {"factor": 1.0}, moves="validation", direction="down"),
     bigger_machine=BiggerMachine("no", "a larger machine would only learn the same rows by heart sooner"),
