@@ -23,7 +23,12 @@ from torch.utils.data import DataLoader, TensorDataset
 from lossdoctor.core import store
 from lossdoctor.core.store import load_run
 from lossdoctor.record import Recorder, arm, writer
+from lossdoctor.record.heads import Heads
+from lossdoctor.record.parameters import Roots
+from lossdoctor.record.resets import Resets
 from lossdoctor.record.samples import Samples
+from lossdoctor.record.tracks import Track
+from lossdoctor.record.window import Window
 from lossdoctor.record.writer import Writer
 
 LOOP = """
@@ -96,11 +101,14 @@ def test_a_probe_that_raises_is_dropped_alone(tmp_path: Path, monkeypatch: pytes
     assert not run.trainings[0].has("grad_norms")
 
 
-@pytest.mark.parametrize("part", ["_rows", "value_of", "_rate"])
-def test_a_part_of_the_observer_that_raises_is_dropped(part: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+PARTS = [(Roots, "of"), (Window, "__init__"), (Resets, "keep"), (Resets, "look"), (Track, "add"), (Samples, "begin"), (Heads, "write")]
+
+
+@pytest.mark.parametrize("part", PARTS, ids=lambda part: f"{part[0].__name__}.{part[1]}")
+def test_a_part_of_the_observer_that_raises_is_dropped(part: tuple[type, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     plain = train(Recorder.silent())
-    monkeypatch.setattr(f"lossdoctor.record.events.{part}", fail)
     recorder = arm(tmp_path / "runs", script="x")
+    monkeypatch.setattr(*part, fail)
     assert train(recorder) == plain
     notes = (
         [line["text"] for line in recorder._lines if line["kind"] == "note"] if recorder.folder is None else load_run(recorder.folder).notes

@@ -8,21 +8,23 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, is_grad_enabled
 from torch.nn import Parameter
 
 from lossdoctor.record.capture import Capture
-from lossdoctor.record.facts import loader_fact, settings
 from lossdoctor.record.gaps import Gaps
 from lossdoctor.record.hands import PENDING, Hands
+from lossdoctor.record.heads import Heads
+from lossdoctor.record.loaders import Loaders
 from lossdoctor.record.optimizers import Optimizers, parameters_of
-from lossdoctor.record.parameters import Keys, Roots, describe
+from lossdoctor.record.parameters import Roots
 from lossdoctor.record.places import user_place
+from lossdoctor.record.resets import has_gradient
 from lossdoctor.record.samples import Samples
 from lossdoctor.record.schedule import Budget, Schedule
 from lossdoctor.record.tracks import STEP_PROBES, Track
 from lossdoctor.record.validation import Passes
-from lossdoctor.record.values import NAN, Value, total, value_of
+from lossdoctor.record.values import NAN, backward_value, value_of
 from lossdoctor.record.window import Call, Window
 
 if TYPE_CHECKING:
@@ -53,10 +55,10 @@ class Observer:
         self.max_steps = max_steps
         self.budget = Budget(budget)
         self.roots = Roots()
-        self.keys = Keys()
+        self._roots = self.roots.known
         self.tracks: list[Track] = []
         self.made = 0  # tracks so far, those that were given up included
-        self.headed = 0  # tracks that are written
+        self.heads = Heads(self)
         self.samples = Samples(self)
         self.capture = Capture()
         self.passes = Passes(self)
@@ -65,6 +67,7 @@ class Observer:
         self.window = Window()
         self.began = self.clock()
         self.optimizers = Optimizers()
+        self.resetting: set[int] = set()  # optimisers whose own `zero_grad` was called
         self._schedulers: list[str] = []
         self._waiting: list[Track] = []  # tracks whose gradients were not reset since their last step
         self._pending: list[Window] = []  # backward calls that no optimiser has taken
@@ -72,11 +75,11 @@ class Observer:
         self._longest = 1
         self._usual, self._steady = 0, 0  # forwards before each of the last backward calls, and for how many it was so
         self._flush_at = 0.0
-        self._places: dict[str, tuple[str, int]] = {}
-        self._looking = True
-        self._loader = 0.0
-        self._loader_fact: dict[str, Any] = {}
-        self._clip: tuple[Any, float] = _NO_CLIP
+        self.places: dict[str, tuple[str, int]] = {}
+        self.looking = True
+        self.loaders = Loaders(self)
+        self._clip: tuple[Any, float] | None = None
+        self._stepping: tuple[int, Track] = (0, None)  # type: ignore[assignment]
         self._scaled: tuple[weakref.ref[Tensor], Any] | None = None
         self._step_began = self._backward_began = self._inside_step = 0.0
 
@@ -92,28 +95,32 @@ class Observer:
     def forward_began(self, module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Call | None:
         """Note that a module is called from outside any other; None where it holds no parameters."""
         try:
-            root = self.roots.of(module)
+            root = self._roots.get(id(module))
+            if root is None or root.ref() is not module:
+                root = self.roots.of(module)
             if not root.elements:
                 return None
             call = root.call
             call.began = now = self.clock()
-            call.training = module.training
-            call.grad = torch.is_grad_enabled()
-            call.rows = _rows(args, kwargs)
-            if not call.grad or not root.trainable or not (call.training or root.trained_in_eval_mode or not root.trained_in_train_mode):
+            call.training = training = module.training
+            call.grad = grad = is_grad_enabled()
+            first = args[0] if args else None
+            call.rows = first.size(0) if type(first) is Tensor and first.dim() else _rows(args, kwargs)
+            if not grad or not root.trainable or not (training or root.trained_in_eval_mode or not root.trained_in_train_mode):
                 self._other_forward_began(call, module, args, kwargs)
                 return call
             call.kind = "training"
-            window, samples = self.window, self.samples
+            window = self.window
             if not window.forwards:
                 self._first_forward(window, now)
-            if self._loader:
-                window.loader_seconds += self._loader
-                self._loader = 0.0
-            if self._looking:
+            loaders = self.loaders
+            if loaders.seconds:
+                window.loader_seconds += loaders.seconds
+                loaders.seconds = 0.0
+            if self.looking:
                 self._see("forward")
-            if samples.plan:
-                samples.forward_began(call, module, args, kwargs)
+            if self.samples.plan:
+                self.samples.forward_began(call, module, args, kwargs)
             return call
         except Exception as error:
             self.broke("forward_began", error)
@@ -175,8 +182,9 @@ class Observer:
                 self.passes.loss_called(kind, args, kwargs, value)
                 return  # where the pass turns out to be training, its losses are taken over
             window = self.window
-            window.calls.append((len(window.forwards), value_of(value)))
-            if self._looking:
+            plain = type(value) is Tensor and value.is_cpu and not value.dim()
+            window.calls.append((len(window.forwards), value.item() if plain else value_of(value)))
+            if self.looking:
                 self._see("loss")
             if self.samples.plan or not self.samples.begun:
                 self.samples.loss_called(kind, args, kwargs, value)
@@ -193,8 +201,9 @@ class Observer:
     def backward_began(self, tensors: Any) -> None:
         """Note the entry of an outermost backward."""
         try:
-            if self._waiting:
-                self._waiting = [track for track in self._waiting if not track.resets.look()]
+            for track in self._waiting:
+                if track.resets.look():
+                    self._waiting = [each for each in self._waiting if each is not track]
             window = self.window
             if self.passes.open is not None and not self.passes.was_training(window, self._usual):
                 self.passes.close(self.clock())
@@ -204,7 +213,7 @@ class Observer:
                 self._steady += 1
             if self.hands.active:
                 self.hands.backward_began(tensors, window)
-            if self._looking:
+            if self.looking:
                 self._see("backward")
             if self.samples.plan or not self.samples.begun:
                 self.samples.backward_began(tensors)
@@ -220,7 +229,9 @@ class Observer:
             window.wall = now - self.began
             window.backward_seconds = seconds = now - self._backward_began
             self._inside_step += window.forward_seconds + seconds
-            window.value = value_of(tensors) if type(tensors) is Tensor and self._scaled is None else self._value(tensors, args, kwargs)
+            plain = type(tensors) is Tensor and tensors.is_cpu and not tensors.dim() and self._scaled is None
+            window.value = tensors.item() if plain else backward_value(tensors, args, kwargs, self._scaled)
+            self._scaled = None
             for track in self._waiting:
                 track.resets.follow()
             if window.forwards:
@@ -229,20 +240,27 @@ class Observer:
                     root.trained_in_train_mode = True
                 else:
                     root.trained_in_eval_mode = True
-            elif self._pending and not self.hands.active:
-                window.follows = True
-            window.samples = self.samples.backward_ended(window.value)
+            elif self._pending:
+                window.follows = not self.hands.active
+            samples = self.samples
+            samples.tick += 1
+            samples.begun = False
+            if samples.plan:
+                window.samples = samples.backward_ended(window.value)
             self._pending.append(window)
-            if self.hands.active:
-                self.hands.backward_ended(window)
-                del self._pending[:-PENDING]
-                self._open_gap(now)
-            elif self._longest > 1:
-                self._open_gap(now)
-            if now > self._flush_at:
-                self.flush(now)
+            if self.hands.active or self._longest > 1:
+                self._not_the_step(window, now)
         except Exception as error:
             self.broke("backward_ended", error)
+
+    def _not_the_step(self, window: Window, now: float) -> None:
+        """Go on after a backward that no step may follow at once."""
+        if self.hands.active:
+            self.hands.backward_ended(window)
+            del self._pending[:-PENDING]
+        self._open_gap(now)
+        if now > self._flush_at:
+            self.flush(now)
 
     def _open_gap(self, now: float) -> None:
         gaps = self.gaps
@@ -250,18 +268,6 @@ class Observer:
         gaps.left -= 1
         if gaps.left < 0:
             gaps.start()
-
-    def _value(self, tensors: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Value:
-        """Return the value that a backward was called on, before any gradient scaler."""
-        scaled, self._scaled = self._scaled, None
-        if not isinstance(tensors, Tensor):
-            return total([value_of(tensor) for tensor in tensors if isinstance(tensor, Tensor)])
-        if scaled is not None and scaled[0]() is tensors:
-            return value_of(scaled[1])
-        weights = args[0] if args else kwargs.get("grad_tensors")
-        if tensors.numel() > 1 and isinstance(weights, Tensor):
-            return value_of((tensors.detach() * weights.detach()).sum())
-        return value_of(tensors)
 
     def _split_off_validation(self, window: Window) -> None:
         """Find the forwards that were a look at other data without `no_grad`: in another mode, or more than there always are."""
@@ -281,8 +287,10 @@ class Observer:
         """Note that an optimiser exists."""
         try:
             self.optimizers.of(optimizer)
-            if not self._looking:
-                self._looking, self._places = True, {}
+            self.resetting.discard(id(optimizer))
+            if not self.looking:
+                self.looking, self.places = True, {}
+                self.samples.training_began()
             self.roots.refresh()
         except Exception as error:
             self.broke("optimizer_made", error)
@@ -296,14 +304,23 @@ class Observer:
 
     def zero_grad_called(self, optimizer: Any) -> None:
         """Note that an optimiser's own `zero_grad` was called."""
-        self.optimizers.of(optimizer).reset = True
+        if not self.off:
+            self.resetting.add(id(optimizer))
+            self.optimizers.of(optimizer).reset = True
 
-    def step_began(self, optimizer: Any) -> None:
+    def step_began(self, optimizer: Any, closure: bool) -> None:
         """Note the start of an optimiser's step."""
-        self._step_began = self.clock()
-        self._inside_step = 0.0
-        if self.passes.open is not None:
-            self.passes.leave()
+        try:
+            self._step_began = self.clock()
+            self._inside_step = 0.0
+            if self.passes.open is not None:
+                self.passes.leave()
+            track = self._track_of(optimizer)
+            self._stepping = (id(optimizer), track)
+            if not closure and track.count >= track.schedule.earliest:
+                self.step_before(optimizer)
+        except Exception as error:
+            self.broke("step_began", error)
 
     def step_before(self, optimizer: Any) -> None:
         """Measure right before the parameters move: at the start of the step, or at the end of its closure."""
@@ -322,21 +339,34 @@ class Observer:
             now = self.clock()
             if self.depth == 2:
                 return  # a step within backward, one per parameter: the backward is the step
-            track = self._track_of(optimizer)
-            windows = self._take_pending(track)
+            known, track = self._stepping
+            if known != id(optimizer):
+                track = self._track_of(optimizer)
+            windows = self._pending
+            if len(windows) == 1 and self._longest == 1 and not self.hands.active:
+                self._last, self._pending = windows, []
+                track.taken = windows
+            else:
+                windows = self._take_pending(track)
             if track.count == 0:
                 self._first_step(track, optimizer, windows)
             resets = track.resets
             not_reset = 1.0 if resets.asked and not resets.seen else 0.0
             if track not in self._waiting:
                 self._waiting.append(track)
-            resets.keep(track.alive)
-            known = track.no_gradient == 0.0 and resets.gradient is not None and track.count % 16 and track.count > 8
-            no_gradient = 0.0 if known else self.no_gradient(track)
-            seconds = now - self._step_began - self._inside_step
-            self.add_row(track, windows, (_rate(optimizer), not_reset, no_gradient, *self._clip, now - self.began, seconds))
-            if self._clip is not _NO_CLIP:
-                self._clip = _NO_CLIP
+            resets.keep(track)
+            checked = track.no_gradient == 0.0 and resets.gradient is not None and track.count % 16 and track.count > 8
+            rate = optimizer.param_groups[0].get("lr", NAN)
+            rest = (
+                rate if type(rate) is float else _rate(rate),
+                not_reset,
+                0.0 if checked else self.no_gradient(track),
+                self._clip,
+                now - self.began,
+                now - self._step_began - self._inside_step,
+            )
+            self._clip = None
+            self.add_row(track, windows, rest)
             if track.plan:
                 self.samples.step_ended(track, track.count - 1, track.alive())
             value = windows[-1].value if windows else NAN
@@ -368,11 +398,9 @@ class Observer:
         except Exception as error:
             self.broke("clipped", error)
 
-    def take_clip(self) -> tuple[Any, float]:
-        """Return norm and limit of the clipping since last asked."""
-        clip = self._clip
-        if clip is not _NO_CLIP:
-            self._clip = _NO_CLIP
+    def take_clip(self) -> tuple[Any, float] | None:
+        """Return norm and limit of the clipping since last asked; None where there was none."""
+        clip, self._clip = self._clip, None
         return clip
 
     def _take_pending(self, track: Track) -> list[Window]:
@@ -388,8 +416,7 @@ class Observer:
 
     def no_gradient(self, track: Track) -> float:
         """Tell whether there was nothing to step on; asked at the first steps, then every 16th and as long as it is so."""
-        found = any(parameter.grad is not None and bool(_any(parameter.grad)) for parameter in reversed(track.alive()))
-        track.no_gradient = 0.0 if found else 1.0
+        track.no_gradient = 0.0 if has_gradient(track.alive()) else 1.0
         return track.no_gradient
 
     # -- tracks --------------------------------------------------------------------------------------------------------
@@ -412,58 +439,8 @@ class Observer:
         if not track.headed:
             track.began = min((window.wall for window in windows), default=self.clock() - self.began)
             self._see("step")
-            self.know(track, optimizer, windows)
-            self.write_head(track, optimizer)
-
-    def know(self, track: Track, optimizer: Any, windows: list[Window]) -> None:
-        """Find out a track's model and the names of its parameters."""
-        track.choose_root([forward for window in windows for forward in window.forwards])
-        parameters = track.alive()
-        named = list(zip(parameters, _fallback_names(optimizer, len(parameters)), strict=True))
-        roots = [root for root in track.models if track.identities & root.names.keys()]
-        roots += [root for root in self.roots.known.values() if root not in roots]
-        track.described = list(describe(named, roots, self.keys))
-
-    def write_head(self, track: Track, optimizer: Any) -> None:
-        """Write what a track is."""
-        head = {"kind": "track", "track": track.number, "what": track.what, "began": track.began, "parameters": track.described}
-        self.recorder.add(head)
-        if optimizer is not None:
-            self.fact(track, "optimizer", settings(optimizer))
-        self.fact(track, "where", dict(self._places))
-        self._looking = False
-        track.headed = True
-        self.headed += 1
-        for line in track.lines:
-            self.recorder.add(line)
-        track.lines.clear()
-        self.samples.track_began(track)
-        if self._loader_fact:
-            self.fact(track, "loader", self._loader_fact)
-
-    # -- the data loader ---------------------------------------------------------------------------------------------------
-
-    def loader_gave(self, iterator: Any, began: float) -> None:
-        """Note that a data loader gave a batch."""
-        self._loader += self.clock() - began
-        if self._looking and "forward" not in self._places:
-            try:
-                place = user_place()
-                if place is not None:
-                    self._places["loader"] = place
-                    self._loader_fact = loader_fact(iterator)
-            except Exception as error:
-                self.broke("loader_gave", error)
-
-    def loader_ended(self, began: float) -> None:
-        """Note the end of an epoch of a data loader."""
-        self._loader += self.clock() - began
-        self.passes.loader_ended()
-
-    def take_loader(self) -> float:
-        """Return the time that loaders took since last asked; it belongs to a validation pass, not to a step."""
-        seconds, self._loader = self._loader, 0.0
-        return seconds
+            self.heads.know(track, optimizer, windows)
+            self.heads.write(track, optimizer)
 
     # -- the record --------------------------------------------------------------------------------------------------------
 
@@ -505,26 +482,19 @@ class Observer:
         self.recorder.note(f"broke: {name}: {type(error).__name__}: {error}")
 
     def _see(self, name: str) -> None:
-        if name not in self._places:
+        if name not in self.places:
             place = user_place()
             if place is not None:
-                self._places[name] = place
+                self.places[name] = place
 
     def place(self, name: str) -> list[Any] | None:
         """Return file and line of a place of the current training, where known."""
-        place = self._places.get(name)
+        place = self.places.get(name)
         return None if place is None else list(place)
-
-
-_NO_CLIP = (NAN, NAN)
 
 
 def _nothing(*args: Any, **kwargs: Any) -> None:
     """Take the place of a part that was dropped."""
-
-
-def _any(tensor: Tensor) -> Any:
-    return (tensor.coalesce().values() if tensor.is_sparse else tensor).any()
 
 
 def _rows(args: tuple[Any, ...], kwargs: dict[str, Any]) -> float:
@@ -534,13 +504,5 @@ def _rows(args: tuple[Any, ...], kwargs: dict[str, Any]) -> float:
     return NAN
 
 
-def _rate(optimizer: Any) -> float:
-    rate = optimizer.param_groups[0].get("lr", NAN) if optimizer.param_groups else NAN
-    return rate if isinstance(rate, float) else float(rate) if not isinstance(rate, Tensor) or rate.is_cpu else NAN
-
-
-def _fallback_names(optimizer: Any, count: int) -> list[str]:
-    if optimizer is None:
-        return [f"parameter{index}" for index in range(count)]
-    groups = enumerate(optimizer.param_groups)
-    return [f"group{number}.{index}" for number, group in groups for index in range(len(group["params"]))][:count]
+def _rate(rate: Any) -> float:
+    return float(rate) if not isinstance(rate, Tensor) or rate.is_cpu else NAN

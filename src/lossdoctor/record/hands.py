@@ -56,12 +56,12 @@ class Hands:
         observer = self.observer
         if track.count == 0:
             track.began = window.wall
-            observer.know(track, None, [window])
+            observer.heads.know(track, None, [window])
         if track.count >= track.schedule.earliest:
             observer.samples.step_before(track, track.count, track.alive())
-        track.resets.keep(track.alive)
+        track.resets.keep(track)
         no_gradient = observer.no_gradient(track)
-        observer.add_row(track, [window], (NAN, self._not_reset, no_gradient, *observer.take_clip(), window.wall, 0.0))
+        observer.add_row(track, [window], (NAN, self._not_reset, no_gradient, observer.take_clip(), window.wall, 0.0))
 
     def leave(self) -> None:
         """Forget what no optimiser had stepped on: one does now."""
@@ -98,5 +98,5 @@ class Hands:
         if last or waited or any(track.headed for track in tracks):
             for track in tracks:
                 if not track.headed:
-                    self.observer.write_head(track, None)
+                    self.observer.heads.write(track, None)
                     self.observer.fact(track, "optimizers_idle", self.observer.optimizers.idle(track.identities))

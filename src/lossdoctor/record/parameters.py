@@ -114,7 +114,8 @@ class Roots:
 
     def refresh(self) -> None:
         """Read all modules again, and forget those that are gone."""
-        self.known = {key: root for key, root in self.known.items() if root.ref() is not None}
+        for key in [key for key, root in self.known.items() if root.ref() is None]:
+            del self.known[key]
         for root in self.known.values():
             root.refresh()
 

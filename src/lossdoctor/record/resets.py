@@ -3,11 +3,20 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from typing import Protocol
 
 from torch import Tensor
 
 _EVERY_ON_DEVICE = 16  # looks at values that lie on a device make it wait: only now and then
+
+
+class Holder(Protocol):
+    """Hold parameters."""
+
+    def alive(self) -> list[Tensor]:
+        """Return them; none where one is gone."""
+        ...
 
 
 class Resets:
@@ -21,7 +30,8 @@ class Resets:
         >>> weight = torch.ones(1, requires_grad=True)
         >>> (2 * weight).sum().backward()
         >>> resets = Resets()
-        >>> resets.keep(lambda: [weight])
+        >>> from types import SimpleNamespace
+        >>> resets.keep(SimpleNamespace(alive=lambda: [weight]))
         >>> resets.look()
         False
         >>> weight.grad = None
@@ -39,30 +49,29 @@ class Resets:
         self._version = 0
         self._looks = 0
 
-    @property
-    def sentinel(self) -> Tensor | None:
-        """The parameter that stands for all."""
-        return self._sentinel() if self._sentinel is not None else None
-
-    def keep(self, parameters: Callable[[], Sequence[Tensor]]) -> None:
+    def keep(self, holder: Holder) -> None:
         """Remember the gradient as it is now, right after a step.
 
         Args:
-            parameters: asked for where the one that stands for all has no gradient.
+            holder: asked for its parameters where the one that stands for all has no gradient.
         """
-        sentinel = self.sentinel
+        sentinel = self._sentinel() if self._sentinel is not None else None
         gradient = sentinel.grad if sentinel is not None else None
         if gradient is None:
-            sentinel = _smallest(parameters())
+            sentinel = _smallest(holder.alive())
             self._sentinel = weakref.ref(sentinel) if sentinel is not None else None
             gradient = sentinel.grad if sentinel is not None else None
         self.seen = self.asked = False
-        self._remember(gradient)
+        if gradient is None:
+            self.gradient = None
+            return
+        self.gradient = weakref.ref(gradient)
+        self._version = gradient._version
 
     def look(self) -> bool:
         """Look, at the entry of a backward call, whether a reset has happened since; return the answer."""
         self.asked = True
-        sentinel, kept = self.sentinel, self.gradient
+        sentinel, kept = self._sentinel() if self._sentinel is not None else None, self.gradient
         gradient = sentinel.grad if sentinel is not None else None
         if gradient is None or kept is None or kept() is not gradient or gradient._version != self._version:
             self.seen = True
@@ -74,15 +83,10 @@ class Resets:
 
     def follow(self) -> None:
         """Remember the gradient again after a backward call of the script."""
-        sentinel = self.sentinel
-        self._remember(sentinel.grad if sentinel is not None else None)
-
-    def _remember(self, gradient: Tensor | None) -> None:
-        if gradient is None:
-            self.gradient = None
-            return
-        self.gradient = weakref.ref(gradient)
-        self._version = gradient._version
+        sentinel = self._sentinel() if self._sentinel is not None else None
+        gradient = sentinel.grad if sentinel is not None else None
+        self.gradient = weakref.ref(gradient) if gradient is not None else None
+        self._version = gradient._version if gradient is not None else 0
 
 
 def _smallest(parameters: Sequence[Tensor]) -> Tensor | None:
@@ -92,3 +96,12 @@ def _smallest(parameters: Sequence[Tensor]) -> Tensor | None:
         if parameter.grad is not None and parameter.grad.any():
             return parameter
     return found[0] if found else None
+
+
+def has_gradient(parameters: Sequence[Tensor]) -> bool:
+    """Tell whether any gradient is there and not zero everywhere; the last layer's is looked at first."""
+    for parameter in reversed(parameters):
+        gradient = parameter.grad
+        if gradient is not None and bool((gradient.coalesce().values() if gradient.is_sparse else gradient).any()):
+            return True
+    return False

@@ -65,7 +65,7 @@ class Samples:
         self.budget = observer.budget
         self.schedule = Schedule(observer.budget, FORWARD_PROBES)
         self.plan: set[str] = set()
-        self.tick = 0
+        self.tick = self.base = 0  # backward calls so far, and when the last training began
         self.begun = False
         self.broken: set[str] = set()
         self.trained_rows: set[str] = set()
@@ -93,6 +93,12 @@ class Samples:
         if self.tick >= self.schedule.earliest:
             self._reached = None
             self.plan = self.schedule.plan(self.tick) - self.broken
+
+    def training_began(self) -> None:
+        """Look fully at the first steps of a further training."""
+        self.base = self.tick
+        self.budget.grant()
+        self.schedule.restart(self.tick)
 
     def forward_began(self, call: Call, module: torch.nn.Module, args: Sequence[Any], kwargs: dict[str, Any]) -> None:
         """Measure what enters a model, once for each model of a backward."""
@@ -130,7 +136,7 @@ class Samples:
             sampler = self._activations.pop()
             self.run("activations", sampler.__exit__, None, None, None)
             self._layers.extend(self.run("activations", getattr, sampler, "layers") or [])
-            self.budget.pay("activations", sampler.seconds, self.tick)
+            self.budget.pay("activations", sampler.seconds, self.tick - self.base)
 
     def loss_called(self, kind: str, args: Sequence[Any], kwargs: dict[str, Any], value: Tensor) -> None:
         """Measure what enters a known loss."""
@@ -161,10 +167,6 @@ class Samples:
 
     def backward_ended(self, value: Any) -> list[Sample]:
         """Return what was measured of a backward and the forwards before it."""
-        self.tick += 1
-        self.begun = False
-        if not self.plan:
-            return []
         self.plan = set()
         found = [Sample("loss_call", {"fields": {**call, "ratio": _ratio(value, call.get("value"))}}) for call in self._calls]
         for signal, fields in (("batch", self._batch), ("row_hashes", self._hashes), ("backward_graph", self._graph)):
@@ -305,7 +307,7 @@ class Samples:
             observer.recorder.note(f"broke: {probe}: {type(error).__name__}: {error}")
             return None
         finally:
-            self.budget.pay(probe, self.budget.clock() - began, self.tick)
+            self.budget.pay(probe, self.budget.clock() - began, self.tick - self.base)
             observer.depth, observer.in_loss, observer.drawn = depth, in_loss, drawn
 
     def function(self, name: str) -> Callable[..., Any] | None:

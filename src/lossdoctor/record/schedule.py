@@ -13,6 +13,7 @@ from collections.abc import Callable
 
 CREDIT_STEPS = 20  # ecosystem.md, recommended set: "always the first ~20 steps"
 CREDIT_SECONDS = 0.3  # start may cost at most 0.3 s more (issue 2)
+LATER_CREDIT_SECONDS = 0.01  # of each further training of a run: a full look at two or three steps of a small network
 STEP_SECONDS = 30e-6  # DESIGN, promise 3: the larger of 1 % of a step and 30 us
 LIGHT_SECONDS = 15e-6  # what the part that runs at every step takes of that (2 cores of 2024, busy: 16 to 20 us)
 _LONGEST_WAIT = 10_000  # steps; a cost that was misjudged is looked at again
@@ -106,6 +107,10 @@ class Budget:
         a_step = SHARES[probe] * allowance / max(1, self.steps)
         return min(_LONGEST_WAIT, 1 + int(missing / a_step)) if a_step > 0 else _LONGEST_WAIT
 
+    def grant(self) -> None:
+        """Give a training that begins later some credit of its own, as much as a short one can bear."""
+        self._credit = max(self._credit, LATER_CREDIT_SECONDS)
+
     def elapsed(self) -> float:
         """Return CPU seconds of this thread since the start."""
         return self.clock() - self._began
@@ -132,11 +137,11 @@ class Schedule:
         [0, 1, 2, 3]
     """
 
-    __slots__ = ("_next", "_random", "budget", "earliest")
+    __slots__ = ("_base", "_next", "_random", "budget", "earliest")
 
     def __init__(self, budget: Budget, probes: tuple[str, ...]) -> None:
         self.budget = budget
-        self.earliest = 0
+        self.earliest = self._base = 0
         self._next = dict.fromkeys(probes, 0)
         self._random = random.Random(0)  # its own state: the script's is not touched
 
@@ -144,11 +149,12 @@ class Schedule:
         """Tell whether a probe is due at a step and affordable; where it is, it is not due again soon."""
         if step < self._next[probe]:
             return False
-        wait = self.budget.wait(probe, step, self.budget.elapsed() if elapsed is None else elapsed)
+        age = step - self._base
+        wait = self.budget.wait(probe, age, self.budget.elapsed() if elapsed is None else elapsed)
         if wait:
             self._next[probe] = step + wait
             return False
-        gap = 1 if step < CREDIT_STEPS else max(1, step // DENSITY)
+        gap = 1 if age < CREDIT_STEPS else max(1, age // DENSITY)
         # Two optimisers that alternate would always meet the same one of an even gap.
         self._next[probe] = step + gap + (self._random.randrange(2) if gap > 1 else 0)
         return True
@@ -159,6 +165,11 @@ class Schedule:
         due = {probe for probe in self._next if self.due(probe, step, elapsed)}
         self.earliest = min(self._next.values())
         return due
+
+    def restart(self, step: int) -> None:
+        """Begin again, as at the first steps: a new training has begun at this step."""
+        self._base = step
+        self.rush()
 
     def rush(self) -> None:
         """Make every probe due at once, as after a jump of the loss."""

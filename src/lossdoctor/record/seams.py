@@ -265,9 +265,9 @@ def loader_next(original: Any, observer: Observer) -> Any:
         try:
             batch = original(self)
         except StopIteration:
-            observer.loader_ended(began)
+            observer.loaders.ended(began)
             raise
-        observer.loader_gave(self, began)
+        observer.loaders.gave(self, began)
         return batch
 
     return __next__
@@ -328,7 +328,7 @@ def zero_grad(original: Any, observer: Observer) -> Any:
     """Know which optimisers' gradients are reset by their own method."""
 
     def zero_grad(self: Any, *args: Any, **kwargs: Any) -> None:
-        if not is_compiling() and not observer.off:
+        if not is_compiling() and id(self) not in observer.resetting:
             observer.zero_grad_called(self)
         original(self, *args, **kwargs)
 
@@ -352,10 +352,9 @@ def _step_pre(observer: Observer) -> Callable[..., Any]:
     def pre(optimizer: Any, args: Any, kwargs: Any) -> Any:
         if is_compiling() or observer.off:
             return None
-        observer.step_began(optimizer)
-        closure = kwargs.get("closure") or (args[1] if len(args) > 1 else None)
-        if not callable(closure):
-            observer.step_before(optimizer)
+        closure = args[1] if len(args) > 1 else kwargs.get("closure")
+        observer.step_began(optimizer, closure is not None)
+        if closure is None:
             return None
         wrapped = _closure(closure, optimizer, observer)
         if "closure" in kwargs:

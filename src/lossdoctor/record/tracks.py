@@ -38,6 +38,7 @@ COLUMNS = (
     "idle_seconds",
     "gap_cpu_seconds",
 )
+_NO_CLIP = (NAN, NAN)
 _WIDTH = len(COLUMNS)
 _JUMP = 3.0  # times the running loss: worth a full look at once; a starting value
 _BATCH = 32  # steps of which rows are made at once
@@ -122,7 +123,7 @@ class Track:
 
         Args:
             windows: the step's backward calls; may be empty.
-            rest: lr, not_reset, no_gradient, clip_norm, clip_limit, wall, step_seconds.
+            rest: lr, not_reset, no_gradient, (clip_norm, clip_limit) or None, wall, step_seconds.
         """
         self._raw.append((windows, rest))
         self.count += 1
@@ -138,7 +139,7 @@ class Track:
         self._raw.clear()
 
     def _add_row(self, step: int, windows: Sequence[Window], rest: tuple[Any, ...]) -> None:
-        seconds = rest[6]
+        rate, not_reset, no_gradient, clip, wall, seconds = rest
         gaps: tuple[float, ...]
         times: tuple[float, ...]
         if len(windows) == 1:
@@ -150,7 +151,9 @@ class Track:
             value = total([window.value for window in windows]) if windows else NAN
             call = mean([each for window in windows for _, each in window.calls])
             times, gaps = _join(windows, seconds)
-        row = (step, value, len(windows), call, *rest[:5], *self.mode_and_rows(windows), rest[5], *times, *gaps)
+        norm, limit = clip or _NO_CLIP
+        mode, rows = self.mode_and_rows(windows)
+        row = (step, value, len(windows), call, rate, not_reset, no_gradient, norm, limit, mode, rows, wall, *times, *gaps)
         try:
             self._rows.extend(row)
         except TypeError:
@@ -204,5 +207,15 @@ def _join(windows: Sequence[Window], step_seconds: float) -> tuple[tuple[float, 
     forward = sum(window.forward_seconds for window in windows)
     backward = sum(window.backward_seconds for window in windows)
     loader = sum(window.loader_seconds for window in windows)
-    gaps = [window.gaps() for window in windows]
-    return (forward, backward, step_seconds, loader), tuple(sum(part) for part in zip(*gaps, strict=True))
+    return (forward, backward, step_seconds, loader), _join_gaps([window.gaps() for window in windows])
+
+
+def _join_gaps(gaps: Sequence[tuple[float, float, float]]) -> tuple[float, float, float]:
+    """Sum gaps; where the clocks were read in some of them, idle and CPU time of all are estimated from those."""
+    whole = sum(gap for gap, _, _ in gaps)
+    read = [each for each in gaps if each[1] == each[1]]
+    length = sum(gap for gap, _, _ in read)
+    if not length:
+        return whole, NAN, NAN
+    share = whole / length
+    return whole, share * sum(idle for _, idle, _ in read), share * sum(cpu for _, _, cpu in read)

@@ -24,6 +24,7 @@ _FEW_HASHES = 16  # of a forward of a pass that is not measured in full: enough 
 _FULL = 32  # passes that are measured fully, before the budget decides
 _WRITTEN = 1024  # passes that are all written; later ones ever more rarely
 _OPERATION_SECONDS = 3e-6  # what following one torch function costs
+_FORWARD_SECONDS = 100e-6  # and what comparing its outputs with the targets costs a forward
 _SHARE = 0.005  # of the time from one pass to the next: what full measuring may always take
 _SEEN, _UNSEEN = 0.2, 0.02  # share of trained rows: forwards on training data and on other data are two passes
 _CLASSES = ("cross_entropy", "nll_loss")
@@ -34,8 +35,9 @@ _REGRESSION = ("mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss")
 class Pass:
     """Gather one validation pass."""
 
-    def __init__(self, root: Root, began: float, pairing: Pairing | None) -> None:
+    def __init__(self, root: Root, began: float, pairing: Pairing | None, full: bool = False) -> None:
         self.root = root
+        self.full = full
         self.began = self.ended = began
         self.pairing = pairing
         self.forwards = 0
@@ -108,7 +110,7 @@ class Passes:
         self._done: list[Pass] = []
         self._waiting: list[Pass] = []
         self.seconds = 0.0
-        self._before = self._spent = self._cost = 0.0
+        self._before = self._spent = self._cost = self._follow_cost = 0.0
         self._own: dict[int, tuple[int, Track | None]] = {}
         self._pairing: Pairing | None = None
 
@@ -119,7 +121,7 @@ class Passes:
         observer = self.observer
         self.leave()
         observer.drawn = False
-        loader = observer.take_loader()
+        loader = observer.loaders.take_seconds()
         if self.open is not None and (self.open.epoch_over or self.open.grad != call.grad):
             self.close(call.began)
         hashes: list[str] = []
@@ -146,11 +148,11 @@ class Passes:
             current.modes = observer.samples.run("validation", "describe_modes", module)
 
     def _begin(self, call: Call, began: float) -> Pass:
-        budget = self.observer.budget
-        cheap = self._cost < _SHARE * (began - self._before)
-        full = self.count < _FULL or cheap or self._schedule.due("validation", self.count)
-        self._before, self._spent = began, budget.costs["validation"].total
-        self.open = Pass(call.root, began - self.observer.began, Pairing(self._quiet) if full else None)
+        interval, self._before = began - self._before, began
+        full = self.count < _FULL or self._cost < _SHARE * interval or self._schedule.due("validation", self.count)
+        follow = full or self._follow_cost < _SHARE * interval
+        self._spent = self.observer.budget.costs["validation"].total
+        self.open = Pass(call.root, began - self.observer.began, Pairing(self._quiet) if follow else None, full)
         self.open.grad = call.grad
         return self.open
 
@@ -225,8 +227,9 @@ class Passes:
         if current is not None and current.forwards:
             self.seconds += current.ended - current.began
             if current.pairing is not None:
-                operations = current.pairing.operations
-                self._cost = self.observer.budget.costs["validation"].total - self._spent + operations * _OPERATION_SECONDS
+                self._follow_cost = current.pairing.operations * _OPERATION_SECONDS + current.forwards * _FORWARD_SECONDS
+            if current.full:
+                self._cost = self.observer.budget.costs["validation"].total - self._spent + self._follow_cost
             self._finish(current)
 
     def was_training(self, window: Window, usual: int) -> bool:
@@ -257,7 +260,7 @@ class Passes:
     # -- where it belongs, and the record ----------------------------------------------------------------------------------
 
     def _finish(self, current: Pass) -> None:
-        if not self.observer.headed:
+        if not self.observer.heads.written:
             self._waiting = [*self._waiting[-7:], current]
             return
         track = self.track_of(current.root)
@@ -273,24 +276,24 @@ class Passes:
 
     def own(self, root: Root) -> bool:
         """Tell whether a model is one that is trained, or may be as long as nothing was."""
-        return not self.observer.headed or self.track_of(root) is not None
+        return not self.observer.heads.written or self.track_of(root) is not None
 
     def track_of(self, root: Root) -> Track | None:
         """Return the track that moves a model's parameters last, or that of the model which this one is a copy of."""
         known = self._own.get(id(root))
-        if known is not None and known[0] == self.observer.headed:
+        if known is not None and known[0] == self.observer.heads.written:
             return known[1]
         tracks = [track for track in self.observer.tracks if track.headed]
         found = [track for track in tracks if track.identities & root.names.keys()]
         if not found:
             found = [track for track in tracks if track.root is not None and root.is_copy_of(track.root)]
         best = max(found, key=lambda track: track.stepped, default=None)
-        self._own[id(root)] = (self.observer.headed, best)
+        self._own[id(root)] = (self.observer.heads.written, best)
         return best
 
     def write(self) -> None:
         """Add the finished passes to the record."""
-        if self._waiting and self.observer.headed:
+        if self._waiting and self.observer.heads.written:
             waiting, self._waiting = self._waiting, []
             for each in waiting:
                 self._finish(each)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -59,6 +60,23 @@ def _on_device(tensor: Tensor) -> Value:
     # A copy: the script may change the loss in place before it is read.
     with torch.no_grad():
         return Later((tensor.detach().float().mean(),))
+
+
+def backward_value(tensors: Any, args: Sequence[Any], kwargs: Mapping[str, Any], scaled: tuple[Any, Any] | None) -> Value:
+    """Return the value that a backward was called on, before any gradient scaler.
+
+    Args:
+        tensors, args, kwargs: as `torch.autograd.backward` was called.
+        scaled: reference to what a gradient scaler returned last, and the loss that it multiplied.
+    """
+    if not isinstance(tensors, Tensor):
+        return total([value_of(tensor) for tensor in tensors if isinstance(tensor, Tensor)])
+    if scaled is not None and scaled[0]() is tensors:
+        return value_of(scaled[1])
+    weights = args[0] if args else kwargs.get("grad_tensors")
+    if tensors.numel() > 1 and isinstance(weights, Tensor):
+        return value_of((tensors.detach() * weights.detach()).sum())
+    return value_of(tensors)
 
 
 def mean(values: Sequence[Value]) -> Value:
