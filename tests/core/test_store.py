@@ -27,11 +27,16 @@ def steps(number, first, losses, wall, **more):
 
 
 def test_reads_steps_samples_and_facts(tmp_path):
-    write(tmp_path, [
-        track(0, [1]), steps(0, 0, [2.0, 1.0], [0.1, 0.2]),
-        {"kind": "sample", "track": 0, "step": 1, "signal": "batch", "fields": {"mean": "nan"}},
-        {"kind": "fact", "track": 0, "name": "optimizer", "value": {"name": "Adam"}},
-    ], tail='{"kind": "sam')
+    write(
+        tmp_path,
+        [
+            track(0, [1]),
+            steps(0, 0, [2.0, 1.0], [0.1, 0.2]),
+            {"kind": "sample", "track": 0, "step": 1, "signal": "batch", "fields": {"mean": "nan"}},
+            {"kind": "fact", "track": 0, "name": "optimizer", "value": {"name": "Adam"}},
+        ],
+        tail='{"kind": "sam',
+    )
     training = load_run(tmp_path).trainings[0]
     assert training.series("loss").values.tolist() == [2.0, 1.0]
     assert np.isnan(training.table("batch")[0]["mean"])
@@ -46,19 +51,30 @@ def test_interleaved_optimisers_are_roles_of_one_training(tmp_path):
 
 
 def test_later_optimiser_on_the_same_parameters_is_a_phase_and_on_fresh_ones_a_repeat(tmp_path):
-    write(tmp_path, [
-        track(0, [1]), steps(0, 0, [1, 1], [0.1, 0.2]),
-        track(1, [1]), steps(1, 0, [1, 1], [0.3, 0.4]),
-        track(2, [2]), steps(2, 0, [1, 1], [0.5, 0.6]),
-    ])
+    write(
+        tmp_path,
+        [
+            track(0, [1]),
+            steps(0, 0, [1, 1], [0.1, 0.2]),
+            track(1, [1]),
+            steps(1, 0, [1, 1], [0.3, 0.4]),
+            track(2, [2]),
+            steps(2, 0, [1, 1], [0.5, 0.6]),
+        ],
+    )
     assert [training.phase_of for training in load_run(tmp_path).trainings] == [None, 0, None]
 
 
 def test_the_loss_is_the_call_only_where_it_is_a_constant_ratio_of_the_backward_value(tmp_path):
-    write(tmp_path, [
-        track(0, [1]), steps(0, 0, [0.5, 0.25], [0.1, 0.2], call_value=[2.0, 1.0]),
-        track(1, [2]), steps(1, 0, [5.0, 9.0], [0.3, 0.4], call_value=[2.0, 1.0]),
-    ])
+    write(
+        tmp_path,
+        [
+            track(0, [1]),
+            steps(0, 0, [0.5, 0.25], [0.1, 0.2], call_value=[2.0, 1.0]),
+            track(1, [2]),
+            steps(1, 0, [5.0, 9.0], [0.3, 0.4], call_value=[2.0, 1.0]),
+        ],
+    )
     scaled, summed = load_run(tmp_path).trainings
     assert scaled.series("loss").values.tolist() == [2.0, 1.0]
     assert summed.series("loss").values.tolist() == [5.0, 9.0]
