@@ -12,9 +12,10 @@ Why it happens
 
 How it is told apart
 --------------------
-Either backwards were seen, an optimiser holding the same parameters never stepped, and the parameters did not change; or the optimiser
-stepped, and every gradient that it holds was None or zero at (nearly) every step although the backward before it had reached the
-parameters. A loop that updates its weights by hand changes them. A loss scaler that skips a step does so now and then. An
+Either backwards were seen, the optimiser that holds the same parameters never stepped, and they did not change; without an
+optimiser only in a loop that resets gradients and validates in between, at the loss of an untrained model. Or the optimiser
+stepped, and every gradient that it holds was None or zero at (nearly) every step although the backward before it had reached
+the parameters. A loop that updates its weights by hand changes them. A loss scaler that skips a step does so now and then. An
 optimiser that was built on another model reads differently: the model has gradients, and no optimiser holds them.
 
 What to do
@@ -51,6 +52,8 @@ CLEARED_SHARE = 0.9
 UNSURE = 0.6
 # Weights that were compared at several steps; or once only, or not and the loss stays where it began.
 CERTAIN, LIKELY = 1.0, 0.85
+# Looks at the weights after which a loop without an optimiser is known to move nothing (starting value).
+MANY_LOOKS = 3
 
 
 def detect(training: Training) -> Detection | None:
@@ -61,20 +64,32 @@ def detect(training: Training) -> Detection | None:
 
 
 def _never_stepped(training: Training) -> Detection | None:
-    idle = [each for each in training.fact("optimizers_idle") or () if (each.get("shared") or 0) > 0]
-    if not idle or broken_from(training.series("loss")) is not None:
+    if broken_from(training.series("loss")) is not None:
         return None
     looks, moved = _changes(training)
-    if moved:
+    idle = next((each for each in training.fact("optimizers_idle") or () if (each.get("shared") or 0) > 0), None)
+    if moved or (idle is None and not (looks >= MANY_LOOKS and _tries_to_learn(training))):
         return None
-    if not looks and not (idle[0].get("zero_grad") and _is_flat(training)):
+    if not looks and not (idle and idle.get("zero_grad") and _is_flat(training)):
         raise SignalMissing("displacements", "let the run go on for some more steps")
-    steps, name = (0, training.steps - 1), idle[0].get("name")
-    note = f"{name} holds these parameters, and never stepped in {training.steps} backwards"
+    steps = (0, training.steps - 1)
+    holder = f"{idle.get('name')} holds these parameters, and" if idle else "no optimiser holds these parameters, and what there is"
+    note = f"{holder} never stepped in {training.steps} backwards"
     evidence = [Evidence("optimizer", steps, "0 steps", f"about {training.steps} steps", note)]
     if looks:
         evidence.append(Evidence("displacements", steps, 0.0, "above 0", f"no parameter changed, looked at {looks} times"))
-    return Detection(CERTAIN if looks > 1 else LIKELY, tuple(evidence), where=training.where("backward"))
+    return Detection(CERTAIN if looks > 1 and idle else LIKELY, tuple(evidence), where=training.where("backward"))
+
+
+def _tries_to_learn(training: Training) -> bool:
+    """Tell a loop by hand that means to train from one that only takes gradients (saliency, adversarial inputs).
+
+    It is in training mode, resets the gradients, validates again and again, and its loss is that of an untrained model.
+    """
+    reset = training.signals.get("not_reset", Series.of([])).finite()
+    mode = training.signals.get("train_mode", Series.of([])).finite()
+    clears = len(reset) > 0 and not reset.values.any()
+    return clears and len(mode) > 0 and bool(mode.values.all()) and len(training.rows.get("validation", [])) > 1 and _is_flat(training)
 
 
 def _is_flat(training: Training) -> bool:
@@ -132,6 +147,13 @@ def _by_hand(change: float, shared: int, looks: int = 3, zero_grad: bool = False
     return Training(signals=signals, facts={"what": "manual", "optimizers_idle": idle})
 
 
+def _own_class(train_mode: float) -> Training:
+    loop = _by_hand(0.0, shared=0, looks=4)
+    loop.signals |= {"not_reset": Series.of([nan, *[0.0] * 11]), "train_mode": Series.of([train_mode] * 12)}
+    loop.rows["validation"] = [Row(4, {"correct": 0.3}), Row(8, {"correct": 0.3})]
+    return loop
+
+
 def _stepped(no_gradient: Sequence[float], norms: Sequence[float] = (), missed: int = 0, **call: Any) -> Training:
     signals = {"loss": Series.of([2.3] * len(no_gradient)), "no_gradient": Series.of(no_gradient)}
     if norms:
@@ -154,9 +176,11 @@ FAULT = Fault(
         Example("sick", _by_hand(0.0, shared=4, looks=0, zero_grad=True), "gradients reset, loss flat, weights never looked at"),
         Example("sick", _stepped([1.0] * 9, norms=[nan, nan]), "gradients cleared to None before the step"),
         Example("sick", _stepped([1.0] * 9, norms=[0.0, 0.0], input_std=0.7), "gradients cleared to zero before the step"),
+        Example("sick", _own_class(train_mode=1.0), "a descent of the script's own that never steps"),
         Example("healthy", _stepped([0.0] * 9, norms=[0.1, 0.2]), "steps on gradients"),
         Example("healthy", _by_hand(0.1, shared=0), "weights moved by hand, no optimiser"),
         Example("look-alike", _by_hand(0.0, shared=0), "gradients taken to look at them, no optimiser"),
+        Example("look-alike", _own_class(train_mode=0.0), "adversarial inputs for a model in evaluation mode"),
         Example("look-alike", _by_hand(0.1, shared=4), "an optimiser kept for its settings, weights moved by hand"),
         Example("look-alike", _stepped([1.0] * 9, norms=[0.0, 0.0], input_std=0.0), "every unit dead: backward itself gives zero"),
         Example("look-alike", _stepped([1.0] * 9, norms=[nan, nan], missed=4), "the optimiser holds another model's parameters"),
