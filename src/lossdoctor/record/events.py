@@ -83,13 +83,6 @@ class Observer:
         self._scaled: tuple[weakref.ref[Tensor], Any] | None = None
         self._step_began = self._backward_began = self._inside_step = 0.0
 
-    @classmethod
-    def silent(cls) -> Observer:
-        """Return an observer whose record goes nowhere."""
-        from lossdoctor.record.recorder import Recorder
-
-        return cls(Recorder.silent(), 0.01)
-
     # -- the model's forward ---------------------------------------------------------------------------------------
 
     def forward_began(self, module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Call | None:

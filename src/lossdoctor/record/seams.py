@@ -65,7 +65,8 @@ class Seams:
 
     Example:
         >>> from lossdoctor.record.events import Observer
-        >>> seams = Seams(Observer.silent())
+        >>> from lossdoctor.record.recorder import Recorder
+        >>> seams = Seams(Observer(Recorder.silent(), 0.01))
         >>> before = torch.autograd.backward
         >>> seams.install(); torch.autograd.backward is before
         False
