@@ -286,6 +286,26 @@ def test_an_optimiser_without_gradients_is_seen(tmp_path: Path) -> None:
     assert run.trainings[0].series("no_gradient").values.tolist() == [1.0] * 10
 
 
+def test_optimisers_that_step_within_backward_make_the_backward_a_step(tmp_path: Path) -> None:
+    def loop() -> None:
+        model = network()
+        optimizers = {parameter: torch.optim.SGD([parameter], lr=0.1) for parameter in model.parameters()}
+
+        def step(parameter: torch.Tensor) -> None:
+            optimizers[parameter].step()  # type: ignore[index]
+            optimizers[parameter].zero_grad()  # type: ignore[index]
+
+        for parameter in model.parameters():
+            parameter.register_post_accumulate_grad_hook(step)
+        for seed in range(12):
+            x, y = batch(seed=seed)
+            functional.cross_entropy(model(x), y).backward()
+
+    run, _ = recorded(tmp_path, loop)
+    (training,) = run.trainings
+    assert (training.steps, training.fact("what"), training.fact("optimizers_idle")) == (12, "manual", [])
+
+
 def test_places_in_the_source_and_the_loader_are_known(tmp_path: Path) -> None:
     def loop() -> None:
         model = network()

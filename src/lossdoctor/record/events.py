@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, is_grad_enabled
-from torch.nn import Parameter
 
 from lossdoctor.record.capture import Capture
 from lossdoctor.record.gaps import Gaps
@@ -25,7 +24,7 @@ from lossdoctor.record.schedule import Budget, Schedule
 from lossdoctor.record.tracks import STEP_PROBES, Track
 from lossdoctor.record.validation import Passes
 from lossdoctor.record.values import NAN, backward_value, value_of
-from lossdoctor.record.window import Call, Window
+from lossdoctor.record.window import Call, Window, rows_of
 
 if TYPE_CHECKING:
     from lossdoctor.record.recorder import Recorder
@@ -98,7 +97,7 @@ class Observer:
             call.training = training = module.training
             call.grad = grad = is_grad_enabled()
             first = args[0] if args else None
-            call.rows = first.size(0) if type(first) is Tensor and first.dim() else _rows(args, kwargs)
+            call.rows = first.size(0) if type(first) is Tensor and first.dim() else rows_of(args, kwargs)
             if not grad or not root.trainable or not (training or root.trained_in_eval_mode or not root.trained_in_train_mode):
                 self._other_forward_began(call, module, args, kwargs)
                 return call
@@ -304,6 +303,9 @@ class Observer:
     def step_began(self, optimizer: Any, closure: bool) -> None:
         """Note the start of an optimiser's step."""
         try:
+            if self.depth == 2:  # a step within backward, one per parameter: the backward is the step
+                self.optimizers.of(optimizer).steps_inside = True
+                return
             self._step_began = self.clock()
             self._inside_step = 0.0
             if self.passes.open is not None:
@@ -331,7 +333,7 @@ class Observer:
         try:
             now = self.clock()
             if self.depth == 2:
-                return  # a step within backward, one per parameter: the backward is the step
+                return
             known, track = self._stepping
             if known != id(optimizer):
                 track = self._track_of(optimizer)
@@ -466,6 +468,7 @@ class Observer:
         """Close what is open and write the rest."""
         now = self.clock()
         self.passes.close(now)
+        self.fact(None, "overhead_share", self.budget.overhead())
         self.flush(now, last=True)
         self.gaps.clocks.close()
 
@@ -488,13 +491,6 @@ class Observer:
 
 def _nothing(*args: Any, **kwargs: Any) -> None:
     """Take the place of a part that was dropped."""
-
-
-def _rows(args: tuple[Any, ...], kwargs: dict[str, Any]) -> float:
-    for value in (*args, *kwargs.values()) if kwargs else args:
-        if type(value) is Tensor or isinstance(value, (Tensor, Parameter)):
-            return value.size(0) if value.dim() else 1.0
-    return NAN
 
 
 def _rate(rate: Any) -> float:

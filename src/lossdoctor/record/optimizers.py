@@ -14,13 +14,14 @@ if TYPE_CHECKING:
 class Known:
     """Remember one optimiser, also when it is gone."""
 
-    __slots__ = ("held", "name", "ref", "reset", "track")
+    __slots__ = ("held", "name", "ref", "reset", "steps_inside", "track")
 
     def __init__(self, optimizer: Any) -> None:
         self.ref = weakref.ref(optimizer)
         self.name = type(optimizer).__name__
         self.held = {id(parameter) for parameter in parameters_of(optimizer)}
         self.reset = False
+        self.steps_inside = False  # within backward, one optimiser per parameter
         self.track: Track | None = None
 
 
@@ -51,7 +52,7 @@ class Optimizers:
 
     def idle(self, identities: set[int]) -> list[dict[str, Any]]:
         """Describe the optimisers that never stepped, and how many of these parameters each holds."""
-        found = [known for known in (*self._gone, *self._known.values()) if known.track is None]
+        found = [known for known in (*self._gone, *self._known.values()) if known.track is None and not known.steps_inside]
         return [
             {"name": known.name, "zero_grad": known.reset, "held": len(known.held), "shared": len(known.held & identities)}
             for known in found

@@ -107,6 +107,11 @@ class Budget:
         a_step = SHARES[probe] * allowance / max(1, self.steps)
         return min(_LONGEST_WAIT, 1 + int(missing / a_step)) if a_step > 0 else _LONGEST_WAIT
 
+    def overhead(self) -> float:
+        """Return the share of this thread's CPU time that watching took; the light part by its usual cost."""
+        elapsed = self.elapsed()
+        return (self.spent + LIGHT_SECONDS * self.steps) / elapsed if elapsed > 0 else 0.0
+
     def grant(self) -> None:
         """Give a training that begins later some credit of its own, as much as a short one can bear."""
         self._credit = max(self._credit, LATER_CREDIT_SECONDS)

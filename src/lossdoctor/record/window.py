@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
+
+from torch import Tensor
 
 from lossdoctor.record.values import NAN, Value
 
@@ -95,3 +97,17 @@ class Window:
         while start and self.forwards[start - 1][1] == mode:
             start -= 1
         return start
+
+
+def rows_of(args: Sequence[Any], kwargs: Mapping[str, Any]) -> float:
+    """Return the first dimension of the first tensor that a model is given; NaN where there is none.
+
+    Example:
+        >>> import torch
+        >>> rows_of((torch.zeros(8, 3),), {})
+        8
+    """
+    for value in (*args, *kwargs.values()):
+        if isinstance(value, Tensor):
+            return value.size(0) if value.dim() else 1.0
+    return NAN
