@@ -32,6 +32,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from lossdoctor.core.diagnosis import Evidence, Severity
 from lossdoctor.core.fault import Detection, Example, Fault, Plant, Treatment
 from lossdoctor.core.run import Row, Series, Training
@@ -46,8 +48,10 @@ CERTAIN, UNSURE = 0.95, 0.6
 
 def detect(training: Training) -> Detection | None:
     """Look for parameters with a gradient that no optimiser holds, to the end of the run."""
-    if training.steps < ENOUGH_STEPS or training.fact("what") == "manual":
+    if training.steps < ENOUGH_STEPS:
         return None
+    if training.fact("what") == "manual":
+        return _left_behind(training)
     rows = training.table("coverage")
     late = rows[len(rows) // 2 :]
     if any(not (row.get("missed") or 0) for row in late) or _moves_inputs(late):
@@ -61,6 +65,24 @@ def detect(training: Training) -> Detection | None:
     if _holds_strangers(late):
         evidence.append(Evidence("coverage", span, f"0 of {last.get('held')} held with a gradient", "all", "it holds another model's"))
     return Detection(strength, tuple(evidence), severity=_severity(share))
+
+
+def _left_behind(training: Training) -> Detection | None:
+    """Look, in a loop that steps by hand, for parameters that have a gradient and stay where they are while others move."""
+    moved, norms = training.series("displacements"), training.series("grad_norms")
+    sizes = [int(np.prod(parameter.get("shape") or (1,))) for parameter in training.fact("parameters") or ()]
+    if len(moved) < ENOUGH_STEPS or len(sizes) != moved.values.shape[-1] or norms.values.shape[-1] != len(sizes):
+        return None
+    most, gradient = np.nanmax(moved.values, axis=0, initial=0.0), np.nanmax(norms.values, axis=0, initial=0.0)
+    known = ~np.isnan(moved.values).all(axis=0)
+    still = known & (most == 0) & (gradient > 0)
+    if not still.any() or not (most > 0).any():
+        return None
+    share = float(np.array(sizes)[still].sum() / sum(sizes))
+    names = ", ".join(name for name, stays in zip(moved.names, still, strict=True) if stays)
+    seen = f"{still.sum()} parameters, {share:.0%} of the elements, unchanged"
+    evidence = Evidence("displacements", (int(moved.steps[0]), int(moved.steps[-1])), seen, "0 parameters", f"with a gradient: {names}")
+    return Detection(CERTAIN, (evidence,), severity=_severity(share), fix="Let the loop that steps by hand go over all parameters.")
 
 
 def _share(row: Row) -> float:
@@ -101,6 +123,14 @@ def _run(*missed: int, steps: int = 40, **fields: Any) -> Training:
     return Training(signals={"loss": Series.of([2.3] * steps)}, rows={"coverage": rows}, facts=facts)
 
 
+def _by_hand(*displacement: float) -> Training:
+    width = len(displacement)
+    signals = {"displacements": Series.of([displacement] * 4), "grad_norms": Series.of([[0.3] * width] * 4), "loss": Series.of([1.0] * 40)}
+    signals = {name: Series(each.steps, each.values, ("body", "head")) if name != "loss" else each for name, each in signals.items()}
+    facts = {"what": "manual", "parameters": [{"shape": [64, 20]}, {"shape": [5, 64]}]}
+    return Training(signals=signals, rows={"coverage": [Row(0, {"missed": 0})]}, facts=facts)
+
+
 _BEHIND: dict[str, Any] = {"held_elements": 8_000, "missed_elements": 2_000, "missed_names": ["1.0.weight"]}
 _BEFORE: dict[str, Any] = {**_BEHIND, "missed_names": ["0.0.weight"]}
 
@@ -118,6 +148,8 @@ FAULT = Fault(
         Example("sick", _run(4, 4, 4, held_with_gradient=0, held_elsewhere=4), "an optimiser built on another model"),
         Example("sick", _run(1, 1, 1, 1, missed_elements=5), "a temperature left out: advice"),
         Example("sick", _run(2, 2, 2, 2, **_BEFORE), "an encoder left out before a decoder"),
+        Example("sick", _by_hand(0.0, 0.4), "a loop by hand that moves the head only"),
+        Example("healthy", _by_hand(0.2, 0.4), "a loop by hand that moves all"),
         Example("healthy", _run(0, 0, 0, 0), "all held"),
         Example("healthy", _run(0), "all held, looked at once"),
         Example("look-alike", _run(2, 2, 0, 0), "parameters added when the body is unfrozen"),
