@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from lossdoctor.bench.edit import Recipe
-from lossdoctor.bench.plants import PLANTS
 from lossdoctor.core.diagnosis import HEALTHY
 from lossdoctor.core.errors import UsageError
 from lossdoctor.core.fault import Level, Plant, faults, find_fault
@@ -77,15 +76,13 @@ def condition(name: str, planted_by: str | None = None) -> Condition:
         planted_by: slug whose plants make it, where that is another.
 
     Raises:
-        UsageError: where no fault and no plant has that name.
+        UsageError: where no fault has that name.
     """
     if name == HEALTHY:
         return Condition(HEALTHY, (), (HEALTHY,))
-    source = planted_by or name
-    slug = source if source in faults() or source in PLANTS else find_fault(source).slug
-    known = faults().get(slug)
-    plants = known.plants if known is not None and known.plants else PLANTS.get(slug, ())
-    return Condition(name if planted_by else slug, plants, _accepted(name if planted_by else slug, slug))
+    fault = find_fault(planted_by or name)
+    called = name if planted_by else fault.slug
+    return Condition(called, fault.plants, _accepted(called, fault.slug))
 
 
 def _accepted(name: str, slug: str) -> tuple[str, ...]:
@@ -107,8 +104,7 @@ def suite(name: str) -> list[Condition]:
     if name == "watching":
         return [condition(slug) for slug in WATCHING if slug == HEALTHY or slug in faults()]
     if name == "all":
-        slugs = dict.fromkeys((*(slug for slug, fault in faults().items() if fault.plants), *PLANTS))
-        return [condition(HEALTHY), *(condition(slug) for slug in slugs)]
+        return [condition(HEALTHY), *(condition(slug) for slug, fault in faults().items() if fault.plants)]
     raise UsageError(f"no suite is called {name!r}; there are: {', '.join(SUITES)}")
 
 
