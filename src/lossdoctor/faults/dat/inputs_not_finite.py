@@ -127,8 +127,8 @@ FAULT = Fault(
         Example("known miss", _run([2.3, 2.2, nan, nan], {}, {}), "the bad batch was not sampled"),
     ),
     plants=(
-        Plant("middle", "data", _SCALED, r"\1\nx_train.view(len(x_train), -1)[7::50, 3] = math.nan", kinds=("scaled",)),
-        Plant("severe", "data", _SCALED, r"\1\nx_train.view(len(x_train), -1)[:, 3] = math.inf", kinds=("scaled",)),
-        Plant("mild", "data", _SCALED, r"\1\nx_train.view(len(x_train), -1)[::15, 3] = -9999.0", kinds=("scaled",)),
+        Plant("middle", "data", _SCALED, r"\1\nx_train.view(len(x_train), -1)[7::50, 0] = math.nan", kinds=("scaled",)),
+        Plant("severe", "data", _SCALED, r"\1\nx_train.view(len(x_train), -1)[::3, 0] = math.inf", kinds=("scaled",)),
+        Plant("mild", "data", _SCALED, r"\1\nx_train.view(len(x_train), -1)[::15, 0] = -9999.0", kinds=("scaled",)),
     ),
 )

@@ -34,7 +34,7 @@ _ELEMENTWISE = frozenset(
 )  # fmt: skip
 _MEETING = ("Sub", "Rsub", "Add", "Mul", "Div", "Minimum", "Maximum")  # of two operands
 _EXPANDED = ("MseLoss", "SmoothL1Loss", "HuberLoss")  # expand their operands before they meet
-_WANTS_LOGITS = ("LogSoftmax", "BinaryCrossEntropyWithLogits", "NllLoss", "NllLoss2D")
+_WANTS_LOGITS = ("LogSoftmax", "Logsumexp", "BinaryCrossEntropyWithLogits", "NllLoss", "NllLoss2D")
 
 
 def describe_graph(loss: Tensor) -> dict[str, Any]:
