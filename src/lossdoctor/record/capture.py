@@ -90,10 +90,10 @@ class Capture:
         if not training:
             self.drop()
             return
+        if self._tracer is None and self._backwards < self._next:
+            return
         with self._guarded():
             if self._tracer is None:
-                if self._backwards < self._next:
-                    return
                 self._random = torch.get_rng_state()
                 self._tracer = Tracer(self._left)
             self._know(module)
@@ -101,9 +101,10 @@ class Capture:
 
     def forward_ended(self, result: Any) -> None:
         """After an outermost training forward."""
+        if self._tracer is None:
+            return
         with self._guarded():
-            if self._tracer is not None:
-                self._tracer.module_ended(result)
+            self._tracer.module_ended(result)
 
     def stop(self) -> None:
         """Capture nothing more."""
