@@ -162,3 +162,13 @@ def test_a_file_that_may_not_be_read(tmp_path: Path) -> None:
     if os.access(path, os.R_OK):
         pytest.skip("this user may read everything")
     assert "cannot read" in lossdoctor("read", str(path)).stderr.decode()
+
+
+def test_the_document_tells_what_is_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from lossdoctor.readers.parts.roles import ROLES
+
+    document = (Path(__file__).parents[2] / "docs" / "reading-logs.md").read_text(encoding="utf-8")
+    assert [role for role in ROLES if f"`{role}`" not in document] == []
+    (tmp_path / "trainer_state.json").write_bytes(SAMPLE["hf_state"].content)
+    monkeypatch.chdir(tmp_path)
+    exec(document.split("```python\n")[1].split("```")[0], {})

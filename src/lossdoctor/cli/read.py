@@ -38,10 +38,10 @@ def command(
     runs = _runs(paths, parse_map(mapped))
     compared = compare(runs, select=select, ignore=ignore)
     diagnosis = report(compared)
-    if file is not None:
-        _report.write_json(diagnosis, file)
-    if not quiet and str(file) != "-":
-        _print(diagnosis, compared)
+    if len(compared) == 1:
+        _report.deliver(diagnosis, file, quiet)
+    else:
+        _deliver_all(diagnosis, compared, file, quiet)
     if any(_report.fails(each.diagnosis, fail_on) for each in compared):
         sys.exit(1)
 
@@ -54,7 +54,7 @@ def _runs(paths: Sequence[str], mapped: Mapping[str, str]) -> list[tuple[str, Ru
     found: list[tuple[str, Run]] = []
     for path in paths:
         if path != "-" and Path(path).is_dir():
-            inside = find(Path(path))
+            inside = find(Path(path), mapped)
             if not inside:
                 raise LossdoctorError(f"no training log was found in the folder {path!r}", status=2)
             found += [(f"{path.rstrip('/')}/{name}" if len(paths) > 1 else name, run) for name, run in inside]
@@ -63,9 +63,12 @@ def _runs(paths: Sequence[str], mapped: Mapping[str, str]) -> list[tuple[str, Ru
     return found
 
 
-def _print(diagnosis: Diagnosis, compared: Sequence[Compared]) -> None:
-    if len(compared) == 1:
-        _report.print_report(diagnosis)
+def _deliver_all(diagnosis: Diagnosis, compared: Sequence[Compared], file: Path | None, quiet: bool) -> None:
+    """Write the report of the worst where the options ask for it; print a line for each run, and what tells them apart."""
+    if file is not None:
+        _report.write_json(diagnosis, file)
+    _report.write_html(diagnosis)
+    if quiet or str(file) == "-":
         return
     table = _report.table("run", "verdict", ("steps", "right"), ("last loss", "right"), ("best validation", "right"))
     for each in compared:

@@ -61,13 +61,13 @@ def read(log: Any, *, columns: Mapping[str, str] | None = None, select: Sequence
     from lossdoctor.readers.parts import load as parts
     from lossdoctor.readers.parts.roles import parse_map
 
+    mapped = parse_map(tuple(f"{role}={column}" for role, column in (columns or {}).items()))
     if isinstance(log, str | Path) and Path(log).is_dir():
-        runs = find(Path(log))
+        runs = find(Path(log), mapped)
         if not runs:
             raise LossdoctorError(f"no training log was found in the folder {str(log)!r}", status=2)
     elif isinstance(log, str | Path):
         runs = [(str(log), load(log, columns))]
     else:
-        mapped = parse_map(tuple(f"{role}={column}" for role, column in (columns or {}).items()))
         runs = [("table", parts.run_of([parts.table_of(log)], "table", mapped))]
     return report(compare(runs, select=select, ignore=ignore))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import numpy as np
@@ -30,18 +30,19 @@ _OTHERS = word_set(
 _SKIPPED = frozenset({"__pycache__", "node_modules", "site-packages", "code", "artifacts", "checkpoints"})
 
 
-def find(folder: Path) -> list[tuple[str, Run]]:
+def find(folder: Path, mapped: Mapping[str, str] | None = None) -> list[tuple[str, Run]]:
     """Read all runs in a folder and those below; one that is the beginning of another is left out.
 
     Args:
-        folder: it is searched eight levels deep, 5,000 files at most.
+        folder: it is searched eight levels deep, 5,000 files of each folder at most.
+        mapped: column to role, as the user said; logs without such a column are left out.
 
     Returns:
         Pairs of name (the path within the folder) and run.
     """
     found: list[tuple[str, Run]] = []
     for path in _candidates(folder):
-        run = _try(path)
+        run = _try(path, mapped)
         if run is not None:
             name = path.relative_to(folder).as_posix() if path != folder else folder.name
             found.append((name, run))
@@ -75,7 +76,7 @@ def _is_run(folder: Path) -> bool:
     return metrics_folder(folder) is not None or wandb_file(folder) is not None
 
 
-def _try(path: Path) -> Run | None:
+def _try(path: Path, mapped: Mapping[str, str] | None) -> Run | None:
     source = Source(path)
     if not source.is_folder and not _looks_like_a_log(source):
         return None
@@ -84,7 +85,7 @@ def _try(path: Path) -> Run | None:
             from lossdoctor.core.store import load_run
 
             return load_run(path)
-        return load(source)
+        return load(source, mapped)
     except LossdoctorError:
         return None
 

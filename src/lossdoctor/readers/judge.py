@@ -28,6 +28,8 @@ TELLING = (
 )
 # A run that lost so much of its start and ended so near its best (shares) learnt (starting values).
 FELL, NEAR_BEST = 0.05, 0.3
+# No curve makes a cause more certain than this: what it shows has other causes now and then.
+SUREST = 0.95
 # What `check` settles before a long run; the rest needs a watched run.
 CHECKED = frozenset({"underfitting", "loss-flat", "val-better-than-train"})
 # Every finding of this many runs is looked at; of more, the longest are.
@@ -63,6 +65,9 @@ def judge(run: Run, *, select: Sequence[str] = (), ignore: Sequence[str] = ()) -
 def _one(run: Run, training: Training, diagnose: Any, select: Sequence[str], ignore: Sequence[str]) -> tuple[Training, Diagnosis]:
     alone = dataclasses.replace(training, index=0, run_facts=run.facts)
     found: Diagnosis = diagnose(Run(dict(run.facts), [alone], list(run.notes)), select=select, ignore=ignore, mode="read")
+    if "log" in training.facts:
+        for finding in found.findings:
+            finding.probability = min(finding.probability, SUREST)
     found.verdict = verdict(found, training)
     return training, found
 
