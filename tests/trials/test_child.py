@@ -98,6 +98,7 @@ def test_a_treatment_acts_and_the_end_comes_early(recorded, tmp_path):
     assert losses(faster)[-1] < 0.5 * losses(plain)[-1]
 
 
+@pytest.mark.slow
 def test_a_guarded_repetition_stops_at_the_first_write_and_names_it(recorded, tmp_path):
     before = contents(recorded[1])
     ended = again(recorded, tmp_path, [], way="guarded")
