@@ -43,6 +43,16 @@ def test_reads_steps_samples_and_facts(tmp_path):
     assert training.fact("optimizer")["name"] == "Adam"
 
 
+def test_a_column_that_a_line_leaves_out_is_nan_there(tmp_path):
+    first, broken, late = steps(0, 0, [2.0], [0.1]), steps(0, 1, [0.0, 0.0], [0.2, 0.3]), steps(0, 3, [0.0], [0.4], lr=[0.1])
+    del broken["columns"]["backward_value"]
+    write(tmp_path, [track(0, [1]), first, broken, late])
+    training = load_run(tmp_path).trainings[0]
+    np.testing.assert_equal(training.series("loss").values.tolist(), [2.0, np.nan, np.nan, 0.0])
+    np.testing.assert_equal(training.series("lr").values.tolist(), [np.nan, np.nan, np.nan, 0.1])
+    assert training.series("lr").steps.tolist() == [0, 1, 2, 3]
+
+
 def test_interleaved_optimisers_are_roles_of_one_training(tmp_path):
     write(tmp_path, [track(0, [1]), track(1, [2]), steps(0, 0, [1, 1], [0.1, 0.3]), steps(1, 0, [1, 1], [0.2, 0.4])])
     trainings = load_run(tmp_path).trainings

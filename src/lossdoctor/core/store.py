@@ -92,8 +92,10 @@ class _Track:
     def steps(self, columns: dict[str, str]) -> None:
         arrays = {name: np.frombuffer(base64.b64decode(text), dtype="<f8") for name, text in columns.items()}
         taken = arrays["step"].astype(np.int64)
-        for name, values in arrays.items():
-            self.columns.setdefault(name, []).append((taken, values))
+        before = [(steps, np.full(len(steps), np.nan)) for steps, _ in self.columns.get("step", [])]
+        for name in {**self.columns, **arrays}:  # a column of nothing but NaN is not written
+            values = arrays.get(name, np.full(len(taken), np.nan))
+            self.columns.setdefault(name, before.copy()).append((taken, values))
 
     def sample(self, line: dict[str, Any]) -> None:
         name, step = line["signal"], int(line["step"])

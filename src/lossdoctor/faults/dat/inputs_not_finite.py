@@ -105,6 +105,8 @@ _CODE = {"sentinel": -999.0, "sentinel_share": 0.02, "min": -999.0}
 _MASK = {"finite": 0.5, "min": 0.0, "max": 0.0}
 _SCALED = r"^(x_train, x_test = \(x_train - mean\) / std, \(x_test - mean\) / std)$"
 
+_CODED = r"\1\ntable = x_train.view(len(x_train), -1)\ntable[::15, 2 * table.shape[1] // 3] = -9999.0"
+
 FAULT = Fault(
     code="DAT003",
     slug="inputs-not-finite",
@@ -129,6 +131,6 @@ FAULT = Fault(
     plants=(
         Plant("middle", "data", _SCALED, r"\1\nx_train.view(len(x_train), -1)[7::50, 0] = math.nan", kinds=("scaled",)),
         Plant("severe", "data", _SCALED, r"\1\nx_train.view(len(x_train), -1)[::3, 0] = math.inf", kinds=("scaled",)),
-        Plant("mild", "data", _SCALED, r"\1\nx_train.view(len(x_train), -1)[::15, 0] = -9999.0", kinds=("scaled",)),
+        Plant("mild", "data", _SCALED, _CODED, kinds=("scaled",)),
     ),
 )

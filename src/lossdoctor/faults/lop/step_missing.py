@@ -162,6 +162,8 @@ def _stepped(no_gradient: Sequence[float], norms: Sequence[float] = (), missed: 
     return Training(signals=signals, rows=rows, facts={"what": "optimizer"})
 
 
+_TORCH_OPTIMISER = ("loader", "regression", "language-model")  # not a descent of the script's own, which fails without gradients
+
 FAULT = Fault(
     code="LOP002",
     slug="step-missing",
@@ -190,7 +192,7 @@ FAULT = Fault(
     ),
     plants=(
         Plant("middle", "loop", r"optimizer\.step\(\)", "pass"),
-        Plant("mild", "loop", r"^( +)loss\.backward\(\)$", r"\1loss.backward()\n\1optimizer.zero_grad()"),
+        Plant("mild", "loop", r"^( +)loss\.backward\(\)$", r"\1loss.backward()\n\1optimizer.zero_grad()", kinds=_TORCH_OPTIMISER),
         Plant("severe", "loop", r"^( +)optimizer\.step\(\)$", r"\1if math.isnan(loss.item()):\n\1    optimizer.step()"),
     ),
     treatment=Treatment("step_after_backward", {}, moves="loss", direction="down"),

@@ -195,7 +195,7 @@ FAULT = Fault(
     ),
     plants=(
         Plant("middle", "model", r"return self\.head\(x\)", "return torch.softmax(self.head(x), -1)", kinds=("classifier",)),
-        Plant("mild", "model", r"return self\.head\(x\)", "return torch.softmax(self.head(x), -1).clamp(min=1e-7)", kinds=("classifier",)),
+        Plant("mild", "model", r"return self\.head\(x\)", "return torch.softmax(2 * self.head(x), -1)", kinds=("classifier",)),
         Plant(
             "severe", "model", r"return self\.head\(x\)", "return torch.softmax(torch.softmax(self.head(x), -1), -1)", kinds=("classifier",)
         ),

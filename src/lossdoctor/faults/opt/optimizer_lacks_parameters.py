@@ -135,6 +135,8 @@ _BEHIND: dict[str, Any] = {"held_elements": 8_000, "missed_elements": 2_000, "mi
 _BEFORE: dict[str, Any] = {**_BEHIND, "missed_names": ["0.0.weight"]}
 
 
+_TORCH_OPTIMISER = ("loader", "regression", "language-model")  # not a descent of the script's own, which fails without gradients
+
 FAULT = Fault(
     code="OPT003",
     slug="optimizer-lacks-parameters",
@@ -159,7 +161,7 @@ FAULT = Fault(
     ),
     plants=(
         Plant("middle", "optimiser", r"model\.parameters\(\)", "model.head.parameters()"),
-        Plant("severe", "optimiser", r"model\.parameters\(\)", "Network().parameters()"),
+        Plant("severe", "optimiser", r"model\.parameters\(\)", "Network().parameters()", kinds=_TORCH_OPTIMISER),
     ),
     treatment=Treatment("hold_all_parameters", {}, moves="loss", direction="down"),
 )
