@@ -350,7 +350,7 @@ class Observer:
             if track not in self._waiting:
                 self._waiting.append(track)
             resets.keep(track)
-            checked = track.no_gradient == 0.0 and resets.gradient is not None and track.count % 16 and track.count > 8
+            checked = track.no_gradient == 0.0 and resets.gradient is not None and track.count % 32 and track.count > 8
             rate = optimizer.param_groups[0].get("lr", NAN)
             rest = (
                 rate if type(rate) is float else _rate(rate),
@@ -410,8 +410,8 @@ class Observer:
         return self._last
 
     def no_gradient(self, track: Track) -> float:
-        """Tell whether there was nothing to step on; asked at the first steps, then every 16th and as long as it is so."""
-        track.no_gradient = 0.0 if has_gradient(track.alive()) else 1.0
+        """Tell whether there was nothing to step on; asked at the first steps, then every 32nd and as long as it is so."""
+        track.no_gradient = 0.0 if track.resets.holds_values() or has_gradient(track.alive()) else 1.0
         return track.no_gradient
 
     # -- tracks --------------------------------------------------------------------------------------------------------

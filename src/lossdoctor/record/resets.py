@@ -81,6 +81,11 @@ class Resets:
             self.seen = not bool(gradient.any())
         return self.seen
 
+    def holds_values(self) -> bool:
+        """Tell whether the remembered gradient is not zero everywhere."""
+        gradient = self.gradient() if self.gradient is not None else None
+        return gradient is not None and bool(gradient.any())
+
     def follow(self) -> None:
         """Remember the gradient again after a backward call of the script."""
         sentinel = self._sentinel() if self._sentinel is not None else None

@@ -195,9 +195,10 @@ class Track:
         self._digest()
         for (place, _), number in zip(self._later, numbers([later for _, later in self._later]), strict=True):
             self._rows[place] = number
-        columns = {name: pack(self._rows[place::_WIDTH]) for place, name in enumerate(COLUMNS)}
+        columns = {name: self._rows[place::_WIDTH] for place, name in enumerate(COLUMNS)}
+        packed = {name: pack(values) for name, values in columns.items() if any(value == value for value in values)}
         self.forget()
-        return {"kind": "steps", "track": self.number, "columns": columns}
+        return {"kind": "steps", "track": self.number, "columns": packed}
 
 
 def _join(windows: Sequence[Window], step_seconds: float) -> tuple[tuple[float, ...], tuple[float, ...]]:

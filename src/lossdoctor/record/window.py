@@ -43,35 +43,17 @@ class Window:
     cannot be known later is kept here, and figures are made of it many steps at a time (`tracks.py`).
     """
 
-    __slots__ = (
-        "backward_seconds",
-        "began",
-        "calls",
-        "excluded",
-        "follows",
-        "forward_seconds",
-        "forwards",
-        "gap_cpu",
-        "loader_seconds",
-        "mixed",
-        "opened",
-        "queued",
-        "samples",
-        "value",
-        "wall",
-    )
+    value: Value = NAN
+    wall = forward_seconds = backward_seconds = loader_seconds = 0.0
+    opened = began = excluded = 0.0  # end of the last step, first forward, validation passes between
+    gap_cpu = queued = NAN
+    follows = False  # a further backward of the same forwards
+    mixed = False
+    samples: Sequence[Any] = ()
 
     def __init__(self) -> None:
         self.forwards: list[Forward] = []
         self.calls: list[tuple[int, Value]] = []  # after how many forwards, and the value
-        self.forward_seconds = self.backward_seconds = self.loader_seconds = 0.0
-        self.opened = self.began = self.excluded = 0.0  # end of the last step, first forward, validation passes between
-        self.gap_cpu = self.queued = NAN
-        self.follows = False  # a further backward of the same forwards
-        self.mixed = False
-        self.value: Value = NAN
-        self.wall = 0.0
-        self.samples: Sequence[Any] = ()
 
     def gaps(self) -> tuple[float, float, float]:
         """Return the gap before the first forward, the part in which the thread idled, and its CPU time; NaN where unknown."""
