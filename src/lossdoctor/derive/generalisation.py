@@ -36,7 +36,7 @@ class Generalisation:
         best, last: the unseen level at its best and at the end.
         trained_at_best, trained_last: the training level at the best step and at the end.
         score: `correct`, `r2` or empty.
-        score_best, score_at_best, score_last: of the unseen rows: the best, that at the best loss, the last; NaN without a score.
+        score_best, score_half_way, score_last: of the unseen rows: the best, that half way, the last; NaN without a score.
         score_error: standard error of a score.
 
     Example:
@@ -57,7 +57,7 @@ class Generalisation:
     trained_last: float
     score: str
     score_best: float
-    score_at_best: float
+    score_half_way: float
     score_last: float
     score_error: float
 
@@ -105,7 +105,7 @@ def generalisation(training: Training) -> Generalisation | None:
     if course is None or unit <= 0:
         return None
     trained = _trained(training, measure, unseen, seen)
-    score, best, at_best, last, error = _score(passes, course.best_step)
+    score, best, half_way, last, error = _score(passes)
     return Generalisation(
         measure=measure,
         unseen=unseen,
@@ -118,7 +118,7 @@ def generalisation(training: Training) -> Generalisation | None:
         trained_last=float(np.median(tail(trained).values)),
         score=score,
         score_best=best,
-        score_at_best=at_best,
+        score_half_way=half_way,
         score_last=last,
         score_error=error,
     )
@@ -142,8 +142,8 @@ def _trained(training: Training, measure: str, unseen: Series, seen: Outcome) ->
     return Series(own.steps, own.values / (seen.reference or 1.0))
 
 
-def _score(passes: Sequence[Row], step: int) -> tuple[str, float, float, float, float]:
-    """Return name, best, that at a step, last and standard error of the score of the passes; of shares the error is binomial."""
+def _score(passes: Sequence[Row]) -> tuple[str, float, float, float, float]:
+    """Return name, best, that half way, last and standard error of the score of the passes; of shares the error is binomial."""
     for name in ("correct", "r2"):
         values = field_series(passes, name).finite()
         if len(values) >= 2 and values.steps[-1] >= COVERED * passes[-1].step:
@@ -151,5 +151,5 @@ def _score(passes: Sequence[Row], step: int) -> tuple[str, float, float, float, 
             best, last = float(smooth.values.max()), float(np.median(tail(values).values))
             rows = [float(row["rows"]) for row in passes if isinstance(row.get("rows"), int | float)]
             binomial = sqrt(max(best * (1 - best), 0.0) / float(np.median(rows))) if rows and name == "correct" else noise_floor(values)
-            return name, best, value_at(smooth, step), last, max(binomial, LEAST_ERROR)
+            return name, best, value_at(smooth, passes[-1].step // 2), last, max(binomial, LEAST_ERROR)
     return "", float("nan"), float("nan"), float("nan"), float("nan")

@@ -32,15 +32,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-import numpy as np
-
 from lossdoctor.core.diagnosis import BiggerMachine, Evidence, Severity
 from lossdoctor.core.fault import Detection, Example, Fault, Level, Plant, Treatment
 from lossdoctor.core.run import Row, Series, Training
 from lossdoctor.derive.generalisation import Generalisation, generalisation
 from lossdoctor.derive.smooth import tail
 from lossdoctor.derive.strength import slope
-from lossdoctor.derive.unseen import unseen_passes
+from lossdoctor.derive.unseen import field_series, unseen_passes
 
 # All levels are shares of what guessing gives. Starting values: gap of healthy runs up to .13 (.24 where the score suffers a little).
 GAP_SMALL, GAP_WIDE = 0.1, 0.3
@@ -93,11 +91,11 @@ def _apart(own: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
 
 
 def _costs(training: Training, found: Generalisation) -> bool:
-    """Tell whether the score on unseen rows suffers: it does not where it still gets better, or is as good as on training rows."""
+    """Tell whether the score on unseen rows suffers: not where it got better in the later half, or is as good as on training rows."""
     if not found.score:
         return True
     margin = ERRORS * found.score_error
-    if found.score_last > found.score_at_best + margin / 2:
+    if found.score_last > found.score_half_way + margin / 2:
         return False
     own = _own_score(training) if found.score == "correct" else None
     fell = found.score_best - found.score_last > max(SCORE_DROP, margin)
@@ -105,11 +103,11 @@ def _costs(training: Training, found: Generalisation) -> bool:
 
 
 def _own_score(training: Training) -> float | None:
-    """Return the share of training rows that was right at the end, where it was seen."""
+    """Return the share of training rows that was right in the last fifth, where it was seen there."""
     logged = training.signals.get("train_correct", Series.of([])).finite()
-    calls = [call["correct"] for call in training.rows.get("loss_call", []) if isinstance(call.get("correct"), int | float)]
-    values = list(tail(logged).values) or calls[-max(3, len(calls) // 10) :]
-    return float(np.mean(values)) if values else None
+    called = field_series(training.rows.get("loss_call", []), "correct").finite()
+    values = (logged if len(logged) else called).between(training.steps * 4 // 5, training.steps + 1).values
+    return float(values.mean()) if len(values) else None
 
 
 def _evidence(training: Training, found: Generalisation) -> tuple[Evidence, ...]:
