@@ -93,16 +93,19 @@ def _run(laid: Sequence[Row], jobs: int) -> list[Outcome]:
 
     from lossdoctor.bench.matrix import run_rows
 
+    console, outcomes = Console(stderr=True), dict[tuple[Any, ...], Outcome]()
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    outcomes: dict[tuple[Any, ...], Outcome] = {}
-    with Progress(*columns, console=Console(stderr=True)) as progress:
+    with Progress(*columns, console=console, disable=not console.is_terminal) as progress:
         task = progress.add_task("rows", total=len(laid))
         try:
             for outcome in run_rows(laid, jobs):
                 outcomes[_key(outcome.row)] = outcome
-                progress.update(task, advance=1, description=f"{outcome.row.planted} on {outcome.row.recipe}: {outcome.verdict}")
+                said = f"{outcome.row.planted} on {outcome.row.recipe}, seed {outcome.row.seed}: {outcome.verdict}"
+                progress.update(task, advance=1, description=said)
+                if not console.is_terminal:
+                    click.echo(f"{len(outcomes)} of {len(laid)}: {said}", err=True)
         except KeyboardInterrupt:
-            progress.console.print(f"interrupted: the figures are of {len(outcomes)} of {len(laid)} rows")
+            click.echo(f"interrupted: the figures are of {len(outcomes)} of {len(laid)} rows", err=True)
     return [outcomes[_key(row)] for row in laid if _key(row) in outcomes]
 
 
