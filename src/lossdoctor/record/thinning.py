@@ -51,9 +51,20 @@ def _lines(path: Path) -> Iterator[dict[str, Any]]:
 
 
 def _join(lines: list[dict[str, Any]], track: int) -> dict[str, str]:
-    columns: dict[str, array[float]] = {}
-    for line in lines:
-        if line["kind"] == "steps" and line["track"] == track:
-            for name, text in line["columns"].items():
-                columns.setdefault(name, array("d")).frombytes(base64.b64decode(text))
+    """Join the columns of a track's lines and keep every second row; a column that a line lacks is NaN there."""
+    parts = [
+        {name: _unpack(text) for name, text in line["columns"].items()}
+        for line in lines
+        if line["kind"] == "steps" and line["track"] == track
+    ]
+    columns: dict[str, array[float]] = {name: array("d") for part in parts for name in part}
+    for part in parts:
+        for name, values in columns.items():
+            values.extend(part.get(name) or [float("nan")] * len(part["step"]))
     return {name: pack(values[::2]) for name, values in columns.items()}
+
+
+def _unpack(text: str) -> array[float]:
+    values = array("d")
+    values.frombytes(base64.b64decode(text))
+    return values
