@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -93,6 +94,7 @@ def _run(laid: Sequence[Row], jobs: int) -> list[Outcome]:
 
     from lossdoctor.bench.matrix import run_rows
 
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # ends the rows and cleans up, as Ctrl-C does
     console, outcomes = Console(stderr=True), dict[tuple[Any, ...], Outcome]()
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     with Progress(*columns, console=console, disable=not console.is_terminal) as progress:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import signal
 import time
 from typing import TYPE_CHECKING
 
@@ -48,6 +49,7 @@ def _run(laid: Sequence[Row], jobs: int, console: Console) -> list[Outcome]:
 
     from lossdoctor.bench.matrix import run_rows
 
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # ends the rows and cleans up, as Ctrl-C does
     outcomes = []
     with Progress(BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), console=console, transient=True) as progress:
         task = progress.add_task("runs", total=len(laid))
