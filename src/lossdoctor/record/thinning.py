@@ -61,7 +61,12 @@ def _join(lines: list[dict[str, Any]], track: int) -> dict[str, str]:
     for part in parts:
         for name, values in columns.items():
             values.extend(part.get(name) or [float("nan")] * len(part["step"]))
-    return {name: pack(values[::2]) for name, values in columns.items()}
+    return {name: pack(_half(values)) for name, values in columns.items()}
+
+
+def _half(values: array[float]) -> array[float]:
+    """Keep every second value, and the last: where a run ended matters."""
+    return values[::2] + values[-1:] if len(values) % 2 == 0 else values[::2]
 
 
 def _unpack(text: str) -> array[float]:
