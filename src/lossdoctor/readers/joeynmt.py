@@ -6,7 +6,7 @@ import re
 
 from lossdoctor.readers.parts.lines import LineFormat, State, pairs
 
-SIGN = re.compile(r"Batch Loss:|Batch Acc:|^Steps?: +\d+\s+Loss:|Validation result|Evaluation result.*ppl", re.IGNORECASE)
+SIGN = re.compile(r"Batch Loss: .*Tokens per Sec|^Steps?: +\d+\s+Loss:|Validation result .*at epoch|Evaluation result.*ppl")
 _VALIDATION = re.compile(r"Validation result|Evaluation result|^Steps?:", re.IGNORECASE)
 _NAMES = {"Tokens per Sec": "tokens per sec", "Steps": "step", "Lr": "lr", "LR": "lr"}
 

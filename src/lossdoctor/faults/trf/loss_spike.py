@@ -43,7 +43,7 @@ GAINED = 0.1  # share of the run's gain that a spike must undo for a moment
 OFTEN = 0.02  # more jumps than this share of the values are noise
 EARLY = 0.03  # share of the run in which a warm-up passes its unstable place
 BEFORE = 20  # values before a spike that tell the usual level and its noise
-COST, FEWEST = 0.02, 5  # share and number of values that the way back takes, from which it counts as a loss of time
+COST, FEWEST = 0.1, 5  # share and number of values that the way back takes, from which it counts as a loss of time
 
 
 def detect(training: Training) -> Detection | None:
@@ -97,7 +97,7 @@ def _run(spike: dict[int, float], base: list[float] | None = None, **facts: obje
     return Training(signals={"loss": Series.of(values)}, facts=dict(facts))
 
 
-_COSTLY = {40: 9.4, 41: 5.1, 42: 4.4, 43: 3.9, 44: 3.6, 45: 3.2, 46: 2.9, 47: 2.6, 48: 2.4}
+_COSTLY = {40 + i: 9.4 * 0.87**i for i in range(14)}
 
 FAULT = Fault(
     code="TRF007",

@@ -62,7 +62,9 @@ def _with(delimiter: str, lines: list[tuple[int, str]]) -> Layout | None:
         if len(names) < 2 or len(names) != len(values) or not _header(names) or not _values(values):
             continue
         after = [row for place, row in rows if place > position]
-        if sum(len(row) == len(names) for row in after) * 2 >= len(after):
+        # blanks stand in every text: only a table of them has equal lines throughout
+        share, least = (0.9, 3) if delimiter == " " else (0.5, 2)
+        if len(names) >= least and sum(len(row) == len(names) for row in after) >= share * len(after):
             return Layout(delimiter, _unique(names), position + 1, dict(lines)[position].strip())
     if len(rows) > 1 and len(rows[0][1]) > 1 and all(len(row) == len(rows[0][1]) and _values(row) for _, row in rows):
         return Layout(delimiter, tuple(f"column {i + 1}" for i in range(len(rows[0][1]))), rows[0][0])
