@@ -53,6 +53,18 @@ def test_a_column_that_a_line_leaves_out_is_nan_there(tmp_path):
     assert training.series("lr").steps.tolist() == [0, 1, 2, 3]
 
 
+def test_a_loss_that_is_nan_throughout_is_nan_and_a_step_without_backward_has_none(tmp_path):
+    broken = steps(0, 0, [0.0, 0.0], [0.1, 0.2], backwards=[1, 1])
+    del broken["columns"]["backward_value"]
+    write(tmp_path, [track(0, [1]), broken])
+    assert np.isnan(load_run(tmp_path).trainings[0].series("loss").values).tolist() == [True, True]
+    write(tmp_path, [track(0, [1]), steps(0, 0, [2.0, 4.0, np.nan], [0.1, 0.2, 0.3], backwards=[1, 2, 0])])
+    loss = load_run(tmp_path).trainings[0].series("loss")
+    assert (loss.steps.tolist(), loss.values.tolist()) == ([0, 1], [2.0, 2.0])
+    write(tmp_path, [track(0, [1]), steps(0, 0, [np.nan] * 2, [0.1, 0.2], backwards=[0, 0])])
+    assert not load_run(tmp_path).trainings[0].has("loss")
+
+
 def test_interleaved_optimisers_are_roles_of_one_training(tmp_path):
     write(tmp_path, [track(0, [1]), track(1, [2]), steps(0, 0, [1, 1], [0.1, 0.3]), steps(1, 0, [1, 1], [0.2, 0.4])])
     trainings = load_run(tmp_path).trainings

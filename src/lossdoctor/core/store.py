@@ -179,12 +179,13 @@ def restore(value: Any) -> Any:
 
 def _decide_loss(training: Training) -> None:
     """Set `loss`: the loss call's value where it is a constant ratio of the backward value, else the backward value."""
-    backward = training.signals.get("backward_value")
-    if backward is None:
+    counts, backward, call = (training.signals.get(name) for name in ("backwards", "backward_value", "call_value"))
+    if counts is not None:  # a step without a backward has no loss; one whose values are all NaN has no column
+        counted = counts.values > 0
+        counts, backward, call = (_at(series, counts.steps, counted) for series in (counts, backward, call))
+    if backward is None or not len(backward):
         return
-    counts = training.signals.get("backwards")
-    mean = backward.values / np.maximum(counts.values, 1) if counts is not None else backward.values
-    call = training.signals.get("call_value")
+    mean = backward.values / counts.values if counts is not None else backward.values
     chosen, source = mean, "backward"
     if call is not None:
         with np.errstate(all="ignore"):
@@ -195,6 +196,11 @@ def _decide_loss(training: Training) -> None:
             chosen, source = call.values, "call"
     training.facts["loss_source"] = source
     training.signals["loss"] = Series(backward.steps, np.asarray(chosen, dtype=np.float64))
+
+
+def _at(series: Series | None, steps: np.ndarray, keep: np.ndarray) -> Series:
+    values = np.full(len(steps), np.nan) if series is None else series.values
+    return Series(steps[keep], values[keep])
 
 
 def _trainings(tracks: _Tracks) -> list[Training]:

@@ -110,7 +110,7 @@ def _changes(training: Training) -> tuple[int, bool]:
 
 
 def _stepped_on_nothing(training: Training) -> Detection | None:
-    empty = training.series("no_gradient").finite()
+    empty = _with_loss(training)
     if len(empty) < ENOUGH_STEPS or _gradient_elsewhere(training):
         return None
     share = float(np.mean(empty.values))
@@ -120,6 +120,13 @@ def _stepped_on_nothing(training: Training) -> Detection | None:
     seen = Evidence("no_gradient", span, round(share, 3), 0.0, f"{share:.0%} of {len(empty)} steps found every gradient None or zero")
     fix = "Call zero_grad() before backward(), not between backward() and step()."
     return Detection(share if _was_cleared(training) else UNSURE, (seen,), fix=fix, where=training.where("step"))
+
+
+def _with_loss(training: Training) -> Series:
+    """Keep the steps whose loss was not zero: a loss that is satisfied has no gradient."""
+    empty, loss = training.series("no_gradient").finite(), training.series("loss")
+    keep = ~np.isin(empty.steps, loss.steps[loss.values == 0])
+    return Series(empty.steps[keep], empty.values[keep])
 
 
 def _gradient_elsewhere(training: Training) -> bool:
@@ -154,8 +161,8 @@ def _own_class(train_mode: float) -> Training:
     return loop
 
 
-def _stepped(no_gradient: Sequence[float], norms: Sequence[float] = (), missed: int = 0, **call: Any) -> Training:
-    signals = {"loss": Series.of([2.3] * len(no_gradient)), "no_gradient": Series.of(no_gradient)}
+def _stepped(no_gradient: Sequence[float], norms: Sequence[float] = (), missed: int = 0, loss: float = 2.3, **call: Any) -> Training:
+    signals = {"loss": Series.of([loss] * len(no_gradient)), "no_gradient": Series.of(no_gradient)}
     if norms:
         signals["grad_norms"] = Series.of([norms], names=[str(i) for i in range(len(norms))])
     rows = {"coverage": [Row(0, {"missed": missed, "changed": 0.0})]} | ({"loss_call": [Row(0, call)]} if call else {})
@@ -185,6 +192,7 @@ FAULT = Fault(
         Example("look-alike", _own_class(train_mode=0.0), "adversarial inputs for a model in evaluation mode"),
         Example("look-alike", _by_hand(0.1, shared=4), "an optimiser kept for its settings, weights moved by hand"),
         Example("look-alike", _stepped([1.0] * 9, norms=[0.0, 0.0], input_std=0.0), "every unit dead: backward itself gives zero"),
+        Example("look-alike", _stepped([1.0] * 9, norms=[0.0, 0.0], loss=0.0, input_std=0.7), "a margin loss that is satisfied"),
         Example("look-alike", _stepped([1.0] * 9, norms=[nan, nan], missed=4), "the optimiser holds another model's parameters"),
         Example("look-alike", _stepped([1.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 1.0]), "a few steps without a gradient"),
         Example("look-alike", _by_hand(0.0, shared=4, looks=0), "nothing known of the weights"),

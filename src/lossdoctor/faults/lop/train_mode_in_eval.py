@@ -15,8 +15,8 @@ How it is told apart
 --------------------
 In a pass over rows that were not trained on, with gradients off, it is looked at whether dropout was really drawn or batch statistics
 were really used. Repeating the same rows within a pass is a way to measure uncertainty (Monte Carlo dropout); a pass in training mode
-over rows that were trained on renews batch norm's statistics or logs training figures: neither counts. A model without such layers
-may stay in training mode for ever.
+over rows that were trained on renews batch norm's statistics or logs training figures: neither counts, nor does a pass within each
+step, which makes targets (a teacher, pseudo-labels) or acts. A model without such layers may stay in training mode for ever.
 
 What to do
 ----------
@@ -43,6 +43,8 @@ LEAST_SHARE = 0.5
 SEEN, REPEATED = 0.5, 0.5
 # Share of a pass's rows that come again in the next: all, but for what the record could not hold (starting value).
 SAME = 0.9
+# More than one pass in two steps belongs to the steps; told from the first passes, later ones are recorded ever more rarely.
+DENSE, FIRST_PASSES = 0.5, 200
 # What was drawn is seen, not estimated; the share of passes only adds to it. A pass that nothing was scored in may be sampling, one
 # with gradients may be part of training: suspicions.
 BASE, SLOPE, UNSURE = 0.85, 0.15, 0.6
@@ -59,12 +61,17 @@ def _drawn(training: Training, passes: list[Row]) -> Detection | None:
     wrong = [row for row in passes if row.get("random") is True]
     if not wrong or len(wrong) < LEAST_SHARE * len(passes):
         return None
-    scored = any(map(_scored, wrong))
-    if not scored and training.roles:
-        return None  # samples drawn from one side of a generative pair, often from the same noise
+    scored, same = any(map(_scored, wrong)), _same_rows(wrong)
+    if (training.roles and not scored) or (_part_of_steps(wrong) and not (scored and same)):
+        return None  # samples drawn from one side of a generative pair; targets of a teacher
     evidence = Evidence("validation", (wrong[0].step, wrong[-1].step), f"{len(wrong)} of {len(passes)} passes", "0", _note(wrong[-1]))
-    sure = scored or _same_rows(wrong)
-    return Detection(BASE + SLOPE * len(wrong) / len(passes) if sure else UNSURE, (evidence,), fix=_fix(wrong[-1]))
+    return Detection(BASE + SLOPE * len(wrong) / len(passes) if scored or same else UNSURE, (evidence,), fix=_fix(wrong[-1]))
+
+
+def _part_of_steps(passes: list[Row]) -> bool:
+    """Tell whether most steps hold a pass: a teacher's targets, pseudo-labels, actions."""
+    few = passes[:FIRST_PASSES]
+    return len(few) > 2 and len(few) > DENSE * (few[-1].step - few[0].step + 1)
 
 
 def _with_gradients(training: Training, rows: list[Row]) -> Detection | None:
@@ -118,6 +125,12 @@ def _pair() -> Training:
     return side
 
 
+def _teacher() -> Training:
+    passes = _run(*[{**_TRAIN, "hashes": [f"{i}"]} for i in range(12)])
+    passes.rows["validation"] = [Row(i, row.fields) for i, row in enumerate(passes.rows["validation"])]
+    return passes
+
+
 _TRAIN: dict[str, Any] = {"sensitive_in_train": 2, "random": True}
 
 FAULT = Fault(
@@ -139,6 +152,7 @@ FAULT = Fault(
         Example("look-alike", _run({**_TRAIN, "seen": 1.0}, {}), "batch norm's statistics renewed on training rows"),
         Example("look-alike", _run({**_TRAIN, "grad_enabled": True}, {}), "a forward with gradients, not a validation"),
         Example("look-alike", _run({**_TRAIN, "correct": None}), "samples drawn from a generator, nothing scored"),
+        Example("look-alike", _teacher(), "a teacher in training mode makes the targets of each step"),
         Example("look-alike", _pair(), "one side of a generative pair, sampled from the same noise"),
         Example("known miss", _run(_TRAIN, {}, {}), "one validation of three in training mode"),
     ),
