@@ -238,6 +238,13 @@ def test_a_machine_that_waits_is_told_without_an_alarm() -> None:
     assert any("waited for data for 90%" in note for note in diagnosis.notes)
 
 
+def test_a_gradient_that_grows_and_a_rate_that_has_gone_are_told() -> None:
+    loss = falling(np.random.default_rng(0)).tolist()
+    notes = read({"loss": loss, "grad_norm": np.linspace(0.5, 9.0, 300).tolist(), "lr": [1e-3] * 150 + [1e-7] * 150}).notes
+    assert any("gradient norm grew" in note for note in notes)
+    assert any("for the last 50% of the run the rate was below a hundredth" in note for note in notes)
+
+
 def test_throughput_that_falls_is_told_and_dips_are_not() -> None:
     chance = np.random.default_rng(0)
     falls = {"loss": falling(chance).tolist(), "throughput": np.linspace(1000, 400, 300).tolist()}

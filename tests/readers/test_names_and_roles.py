@@ -156,6 +156,15 @@ def test_a_mapped_column_that_is_not_there_is_named_with_the_nearest() -> None:
         read({"my_cost": [1.0, 2.0]}, columns={"loss": "my_cots"})
 
 
+def test_bits_and_perplexities_are_turned_into_nats() -> None:
+    assert read({"valid bpc": [2.0, 1.0], "bpc": [2.0, 1.0]}).vitals["first_loss"] == pytest.approx(2 * math.log(2), rel=1e-4)
+    assert read({"train_ppl": [math.e**2, math.e]}).vitals["first_loss"] == pytest.approx(2.0, rel=1e-4)
+
+
+def test_the_report_says_which_columns_were_read() -> None:
+    assert any("read as loss: train_loss" in note for note in read({"train_loss": [2.0, 1.0]}).notes)
+
+
 def test_sums_over_rows_are_not_compared_with_means_where_a_perplexity_is_told() -> None:
     made = table(**{"batch loss": [2.5, 1.9], "valid loss": [149740.0, 140000.0], "valid ppl": [9.0, 8.0]})
     assert decide(made).chosen["validation_loss"] == ("valid ppl",)

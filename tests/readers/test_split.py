@@ -109,6 +109,12 @@ def test_a_run_that_goes_on_from_trained_weights_is_not_flat() -> None:
     assert diagnosis.verdict == "runs-concatenated"
 
 
+def test_a_count_that_goes_to_and_fro_is_no_count() -> None:
+    steps = [float(step) for pair in zip(range(0, 60, 2), range(1, 61, 2), strict=True) for step in reversed(pair)]
+    made = run(step=steps, loss=[2.0 - 0.01 * step for step in steps])
+    assert [len(training.signals["loss"]) for training in made.trainings] == [60]
+
+
 def test_sixty_runs_are_split_and_judged() -> None:
     epochs = [epoch for _ in range(60) for epoch in range(10)]
     made = run(epoch=epochs, loss=[2.0 * 0.9**epoch for epoch in epochs])

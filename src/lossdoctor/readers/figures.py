@@ -10,6 +10,8 @@ from lossdoctor.derive.curves import objective
 LEAST_VALUES = 8
 WAITS = 0.3  # of the time of a step; healthy loops of a busy machine measured less (field guide)
 FALLS = 0.8  # of the first quarter's throughput
+GROWS = 4.0  # times the first quarter's gradient norm (starting value; sound language models end at a third of it)
+NO_RATE, IDLE = 0.01, 0.25  # share of the highest rate, and of the run: a cosine spends 6 % of it there
 
 
 def notes(training: Training) -> list[str]:
@@ -23,7 +25,7 @@ def notes(training: Training) -> list[str]:
         >>> notes(Training(signals=waits))
         ['it waited for data for 90% of the time of its steps: more loader workers, or a faster disk, come before a faster device']
     """
-    found = [_wait(training), _throughput(training), _objective(training), _disguised(training)]
+    found = [_wait(training), _throughput(training), _gradient(training), _rate(training), _objective(training), _disguised(training)]
     return [text for text in found if text]
 
 
@@ -55,6 +57,24 @@ def _throughput(training: Training) -> str:
     quarters = np.array_split(speed.values[len(speed) // 20 :], 4)
     first, last = float(np.median(quarters[0])), float(np.median(quarters[-1]))
     return f"its throughput fell to {last / first:.0%} of what it was in the first quarter" if 0 < last < FALLS * first else ""
+
+
+def _gradient(training: Training) -> str:
+    norms = training.signals.get("grad_norm", Series.of([])).finite()
+    if len(norms) < 4 * LEAST_VALUES:
+        return ""
+    quarters = np.array_split(norms.values[len(norms) // 20 :], 4)
+    first, last = float(np.median(quarters[0])), float(np.median(quarters[-1]))
+    return f"its gradient norm grew from {first:.3g} in the first quarter to {last:.3g} in the last" if last > GROWS * first > 0 else ""
+
+
+def _rate(training: Training) -> str:
+    rates = training.signals.get("lr", Series.of([])).finite()
+    if len(rates) < LEAST_VALUES or rates.values.max() <= 0:
+        return ""
+    moving = np.flatnonzero(rates.values > NO_RATE * rates.values.max())
+    idle = 1.0 - (int(moving[-1]) + 1) / len(rates)
+    return f"for the last {idle:.0%} of the run the rate was below a hundredth of its highest" if idle > IDLE else ""
 
 
 def _objective(training: Training) -> str:

@@ -21,18 +21,20 @@ def read(source: Source) -> list[Table]:
     builder = Builder("JSON")
     value = document(source)
     if value is None:
-        value = list(_salvaged(source, builder))
-    add_any(builder, value)
+        _salvage(source, builder)
+    else:
+        add_any(builder, value)
     return [builder.table()]
 
 
-def _salvaged(source: Source, builder: Builder) -> list[dict[str, Any]]:
+def _salvage(source: Source, builder: Builder) -> None:
+    """Add the flat records that can be found, one by one; where there are none, the lists of a cut history."""
     builder.note(f"{source.name} is cut, damaged or very large JSON; the records that can be read were taken")
-    found: list[dict[str, Any]] = []
     for record in flat_objects(source):
-        if len(found) < 2_000_000:
-            found.append(record)
-    return found or _lists(source)
+        if row := flat(record):
+            builder.add(row)
+    if not builder.made.rows:
+        add_any(builder, _lists(source))
 
 
 def _lists(source: Source) -> list[dict[str, Any]]:

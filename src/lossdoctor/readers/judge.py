@@ -30,6 +30,8 @@ TELLING = (
 FELL, NEAR_BEST = 0.05, 0.3
 # No curve makes a cause more certain than this: what it shows has other causes now and then.
 SUREST = 0.95
+# Roles whose columns are named in the report.
+SAID = frozenset({"loss", "validation_loss", "metric", "validation_metric", "lr", "step", "epoch"})
 # What `check` settles before a long run; the rest needs a watched run.
 CHECKED = frozenset({"underfitting", "loss-flat", "val-better-than-train"})
 # Every finding of this many runs is looked at; of more, the longest are.
@@ -57,6 +59,7 @@ def judge(run: Run, *, select: Sequence[str] = (), ignore: Sequence[str] = ()) -
     _keep_training_numbers(diagnosis, worst[0])
     _how_sure(diagnosis)
     diagnosis.notes += figures.notes(worst[0])
+    _say_columns(diagnosis)
     if len(run.trainings) > 1:
         diagnosis.notes.append(_said(run, worst[0], single))
     return diagnosis
@@ -127,6 +130,13 @@ def _how_sure(diagnosis: Diagnosis) -> None:
     diagnosis.notes.append(f"a curve alone gives {finding.probability:.0%} for {fault.slug}. {doubt}")
     if not diagnosis.next_step:
         diagnosis.next_step = "lossdoctor check train.py" if fault.slug in CHECKED else "lossdoctor run train.py"
+
+
+def _say_columns(diagnosis: Diagnosis) -> None:
+    """Say which columns were read as what."""
+    told = [f"{entry['role']}: {entry['column']}" for entry in diagnosis.run.get("columns", []) if entry["role"] in SAID]
+    if told:
+        diagnosis.notes.append(f"read as {', '.join(sorted(told))}; --map ROLE=COLUMN changes it")
 
 
 def _keep_training_numbers(diagnosis: Diagnosis, training: Training) -> None:

@@ -11,6 +11,8 @@ from lossdoctor.readers.parts.names import meaning
 from lossdoctor.readers.parts.roles import Roles
 from lossdoctor.readers.parts.table import Column, Table
 
+# More falls than this share are no restarts (starting value).
+JUMBLED = 0.25
 # Counts beyond this are none: a double holds no neighbours of whole numbers there.
 MOST = 2.0**53
 
@@ -53,7 +55,7 @@ def find(table: Table, roles: Roles) -> Axis:
     steps, epochs = _values(table, roles.one("step"), rows), _values(table, roles.one("epoch"), rows)
     if steps is not None and epochs is not None:
         steps = _through_epochs(steps, epochs, table.columns.get(".steps_per_epoch"))
-    if steps is not None and not _constant(steps):
+    if steps is not None and not _constant(steps) and not _jumbled(steps):
         return Axis(rows, steps, "step", epochs)
     if epochs is not None:
         return Axis(rows, epochs, "epoch", epochs)
@@ -77,6 +79,11 @@ def _values(table: Table, name: str | None, rows: Integers) -> Floats | None:
 
 def _constant(values: Floats) -> bool:
     return len(values) > 1 and float(np.ptp(values)) == 0.0
+
+
+def _jumbled(steps: Floats) -> bool:
+    """Tell whether a count goes back so often that it is none of this log's order."""
+    return len(steps) >= 10 and float((np.diff(steps) < 0).mean()) > JUMBLED
 
 
 def _through_epochs(steps: Floats, epochs: Floats, told: Column | None) -> Floats:

@@ -120,14 +120,15 @@ def _boundaries(table: Table, roles: Roles, axis: Axis) -> tuple[list[int], list
     # one row an epoch: the first epoch twice is a run that died in it
     single = axis.unit == "epoch" and len(places) > 1 and float((np.diff(places) == 0).mean()) < 0.4
     for index in sorted({*back.tolist(), *starts}):
-        if index in again or len(cuts) >= MOST_RUNS:
+        if index in again or len(cuts) + len(resumes) >= MOST_RUNS:
             continue
         fell = places[index] < places[index - 1]
         first = places[cuts[-1] if cuts else 0]
         alone = single and places[index] == first and index - 1 == (cuts[-1] if cuts else 0)
         if not fell and index not in starts and not alone:
             continue  # the same place twice, and nothing says that a run began: a second line on it
-        near = _usual_gap(places[cuts[-1] if cuts else 0 : index])
+        begin = cuts[-1] if cuts else 0
+        near = _usual_gap(places[begin : min(index, begin + 1000)])
         if places[index] <= first + near:
             cuts.append(index)
         elif fell or places[index] == places[index - 1]:

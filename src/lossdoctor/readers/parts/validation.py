@@ -12,14 +12,14 @@ from lossdoctor.readers.parts.roles import Roles
 from lossdoctor.readers.parts.split import Part
 from lossdoctor.readers.parts.table import Column, Table
 
-PERPLEXITY = frozenset({"ppl", "perplexity"})
+PERPLEXITY, BITS = frozenset({"ppl", "perplexity"}), frozenset({"bpc", "bpb"})
 _ACCURACY = frozenset({"acc", "accuracy", "acc1", "top1", "prec1"})
 # Passes that are kept of one run; of more, evenly spaced ones.
 MOST_PASSES = 2_000
 
 
 def total(table: Table, columns: tuple[str, ...], rows: Integers) -> Floats:
-    """Add the terms of a loss up at its rows; a perplexity is turned into the loss that it is the exponential of.
+    """Add the terms of a loss up at its rows; a perplexity is turned into the loss that it is the exponential of, bits into nats.
 
     Args:
         table: the log.
@@ -45,7 +45,11 @@ def total(table: Table, columns: tuple[str, ...], rows: Integers) -> Floats:
 
 
 def _natural(name: str, values: Floats) -> Floats:
-    if not set(meaning(name).base) & PERPLEXITY:
+    """Turn perplexities and bits into nats."""
+    words = set(meaning(name).base)
+    if words & BITS:
+        return values * float(np.log(2.0))
+    if not words & PERPLEXITY:
         return values
     with np.errstate(all="ignore"):
         return np.asarray(np.log(values), dtype=np.float64)
