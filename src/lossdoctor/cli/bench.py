@@ -95,7 +95,8 @@ def _run(laid: Sequence[Row], jobs: int) -> list[Outcome]:
     from lossdoctor.bench.matrix import run_rows
 
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # ends the rows and cleans up, as Ctrl-C does
-    console, outcomes = Console(stderr=True), dict[tuple[Any, ...], Outcome]()
+    console = Console(stderr=True)
+    outcomes: dict[tuple[Any, ...], Outcome] = {}
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     with Progress(*columns, console=console, disable=not console.is_terminal) as progress:
         task = progress.add_task("rows", total=len(laid))
