@@ -25,7 +25,8 @@ Call `model.eval()` before validation and `model.train()` after it. Build dropou
 
 When this is wrong
 ------------------
-A generator that is meant to be sampled with its dropout on, and a batch norm that is meant to adapt to the validation data.
+A generator that is meant to be sampled with its dropout on, a batch norm that is meant to adapt to the validation data, and
+pseudo-labels that are made anew for the same few rows at every step. One validation pass of many in training mode is not told.
 """
 
 from __future__ import annotations
