@@ -47,8 +47,9 @@ DOUBTFUL = 0.55  # without the baseline
 
 def detect(training: Training) -> Detection | None:
     """Weigh the run's own unseen loss, then the baseline on captured rows."""
-    if training.roles or _learnt_in_repetition(training):
-        return None
+    level = expected_level(training)
+    if training.roles or _learnt_in_repetition(training) or (level is not None and level.guess <= 0):
+        return None  # where every target is the same there is nothing to be wrong about
     own, evidence = _own(training)
     if own <= 0.0:
         return None
@@ -165,6 +166,7 @@ def _run(unseen: float | None, network: float | None = None, classical: float = 
     return Training(signals={"loss": Series.of([2.3] * 20 + [end] * 20)}, rows=recorded, experiments=done)
 
 
+_ONE_TARGET = Row(0, {"kind": "cross_entropy", "guess_loss": 0.0, "zero_loss": 0.0, "class_counts": [32]})
 _LOADED = r"^(x_train, y_train, x_test, y_test = load\(SEED\))$"
 
 
@@ -198,6 +200,7 @@ FAULT = Fault(
         Example("healthy", _run(0.7, 0.8, 0.4), "learns something of noisy labels"),
         Example("look-alike", _run(1.0, 0.2, 0.95), "the run fails, the labels can be learnt: rate, loop or model"),
         Example("look-alike", _run(1.0, 1.0, 0.4), "a classical model finds what the network does not"),
+        Example("look-alike", Training(signals=_run(1.0).signals, rows={"loss_call": [_ONE_TARGET]}), "every target is the same"),
         Example("look-alike", _run(1.0), "no baseline yet: suspected only"),
         Example("known miss", _run(1.0, 1.01, rows=120), "too few captured rows to say"),
     ),
