@@ -172,3 +172,22 @@ def test_the_document_tells_what_is_there(tmp_path: Path, monkeypatch: pytest.Mo
     (tmp_path / "trainer_state.json").write_bytes(SAMPLE["hf_state"].content)
     monkeypatch.chdir(tmp_path)
     exec(document.split("```python\n")[1].split("```")[0], {})
+
+
+def test_a_folder_of_losses_that_are_no_numbers_is_compared(tmp_path: Path) -> None:
+    import warnings
+
+    from lossdoctor.readers import read
+
+    (tmp_path / "a.csv").write_text("step,loss\n0,2\n1,nan\n2,nan\n3,nan\n")
+    (tmp_path / "b.csv").write_text("step,loss\n0,inf\n1,-inf\n")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert read(tmp_path).verdict == "loss-not-finite"
+
+
+def test_the_command_that_tells_more_of_the_worst_runs_from_here(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("step,loss\n0,2\n1,nan\n2,nan\n3,nan\n")
+    (tmp_path / "b.csv").write_text("step,loss\n0,2\n1,1.9\n2,1.8\n")
+    said = lossdoctor("read", str(tmp_path)).stdout.decode()
+    assert f"lossdoctor read {tmp_path / 'a.csv'}" in said

@@ -41,7 +41,7 @@ def command(
     if len(compared) == 1:
         _report.deliver(diagnosis, file, quiet)
     else:
-        _deliver_all(diagnosis, compared, file, quiet)
+        _deliver_all(diagnosis, compared, file, quiet, paths)
     if any(_report.fails(each.diagnosis, fail_on) for each in compared):
         sys.exit(1)
 
@@ -63,7 +63,7 @@ def _runs(paths: Sequence[str], mapped: Mapping[str, str]) -> list[tuple[str, Ru
     return found
 
 
-def _deliver_all(diagnosis: Diagnosis, compared: Sequence[Compared], file: Path | None, quiet: bool) -> None:
+def _deliver_all(diagnosis: Diagnosis, compared: Sequence[Compared], file: Path | None, quiet: bool, paths: Sequence[str]) -> None:
     """Write the report of the worst where the options ask for it; print a line for each run, and what tells them apart."""
     if file is not None:
         _report.write_json(diagnosis, file)
@@ -79,4 +79,5 @@ def _deliver_all(diagnosis: Diagnosis, compared: Sequence[Compared], file: Path 
         click.echo(f"they differ in {name}: {', '.join('-' if value is None else str(value) for value in values[:8])}")
     if diagnosis.run["best"]:
         click.echo(f"learns best: {diagnosis.run['best']}")
-    click.echo(f"lossdoctor read {compared[0].name} tells more of the worst")
+    worst = compared[0].name if len(paths) > 1 else f"{paths[0].rstrip('/')}/{compared[0].name}"
+    click.echo(f"lossdoctor read {worst} tells more of the worst")

@@ -55,10 +55,15 @@ def compare(runs: Sequence[tuple[str, Run]], *, select: Sequence[str] = (), igno
         select: codes, families or slugs to look for; all where empty.
         ignore: codes, families or slugs to leave out.
     """
-    made = [_compared(name, run, judge(run, select=select, ignore=ignore)) for name, run in runs]
-    return sorted(
-        made, key=lambda each: (-badness(each.diagnosis)[0], -badness(each.diagnosis)[1], -(each.validation or each.loss or 0.0), each.name)
-    )
+    with np.errstate(all="ignore"):  # a log may hold any number
+        made = [_compared(name, run, judge(run, select=select, ignore=ignore)) for name, run in runs]
+    return sorted(made, key=lambda each: (*(-figure for figure in badness(each.diagnosis)), -_height(each), each.name))
+
+
+def _height(run: Compared) -> float:
+    """Return the loss by which runs of one verdict are ordered, one that is no number as the highest."""
+    height = run.validation or run.loss or 0.0
+    return math.inf if math.isnan(height) else height
 
 
 def _compared(name: str, run: Run, diagnosis: Diagnosis) -> Compared:
