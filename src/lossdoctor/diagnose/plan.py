@@ -10,9 +10,9 @@ from lossdoctor.core.fault import faults
 from lossdoctor.core.run import Training
 
 # Cheapest first: what each took on small problems, one busy core (0.03, 0.3 to 5, 1, 1, 1 to 3 s).
-ORDER = ("standardise", "memorise", "rate", "unseen", "baseline")
-# What `check` does: all of them, so that nothing open remains that one could settle.
-CHECKS = ORDER
+ORDER = ("mixing", "tokens", "stress", "standardise", "memorise", "rate", "unseen", "baseline")
+# A few forwards of one batch, some .1 s: done whatever is suspected, for what they find leaves no trace in the curves.
+ALWAYS = ("mixing", "tokens", "stress")
 
 
 def next_experiment(diagnosis: Diagnosis, training: Training, full: bool = False, asked: Sequence[str] = ()) -> str | None:
@@ -24,7 +24,7 @@ def next_experiment(diagnosis: Diagnosis, training: Training, full: bool = False
         full: do all of them, whatever is open.
         asked: those that were done or tried.
     """
-    wanted = set(ORDER) if full else _wanted(diagnosis)
+    wanted = set(ORDER) if full else {*ALWAYS, *_wanted(diagnosis)}
     return next((name for name in ORDER if name in wanted and name not in asked), None)
 
 

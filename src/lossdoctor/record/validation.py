@@ -141,6 +141,7 @@ class Passes:
             current.seen = seen
         current.hashes.extend(hashes)
         current.known_rows += sum(each in observer.samples.trained_rows for each in hashes)
+        observer.samples.run("validation", observer.capture.validates, current.forwards == 0, [*args, *kwargs.values()])
         if current.pairing is None:
             return
         if current.forwards == 0:
