@@ -10,7 +10,7 @@ from lossdoctor.core.fault import faults
 from lossdoctor.core.run import Training
 
 # Cheapest first: what each took on small problems, one busy core (0.03, 0.3 to 5, 1, 1, 1 to 3 s).
-ORDER = ("mixing", "tokens", "stress", "standardise", "memorise", "rate", "unseen", "baseline")
+ORDER = ("mixing", "tokens", "stress", "standardise", "held_out", "memorise", "terms", "rate", "unseen", "baseline")
 # A few forwards of one batch, some .1 s: done whatever is suspected, for what they find leaves no trace in the curves.
 ALWAYS = ("mixing", "tokens", "stress")
 

@@ -15,6 +15,7 @@ from lossdoctor.record.probes.hashes import row_hashes
 
 RUNS_THE_MODEL = False
 FEWEST = 40  # rows on either side
+_LEAST_KNOWN = 0.3
 _NEAR, _FAR = 20, 100  # neighbours between which distances grow as the dimension of the data has it
 
 
@@ -22,28 +23,26 @@ def measure(replay: Replay, deadline: Deadline, parameters: dict[str, Any]) -> d
     """Return how validation rows lie to training rows, and to those of the next pass.
 
     Returns:
-        `rows` and `trained` (of each side); `distinct` (largest number of distinct values in a feature over the rows: small where
-        rows may be alike by chance); `same` (share of validation rows that were trained on); `jump` and `own_jump` (how much nearer
+        `rows` and `trained` (of each side); `features` and `distinct` (largest number of distinct values in one: rows of few small ones
+        may be alike by chance); `same` (share of validation rows that were trained on, of the pass that has the fewest) and `repeated`
+        (share of them that came before in the pass); `jump` and `own_jump` (how much nearer
         the nearest training row is than the dimension of the data allows, of validation rows and of training rows);
         `told_apart` (how well trees tell validation from training, as an area under the curve; .5 is not at all);
         `again` (share of rows that the next pass has at the same place) and `nearer` (how often the row at the same place of the next
         pass is nearer than another; .5 is chance), None where there was one pass.
     """
     passes = [torch.cat(parts) for parts in replay.captures.passes if parts and len({part.shape[1:] for part in parts}) == 1]
-    first = next((each for each in passes if len(each) >= FEWEST), None)
-    if first is None:
+    passes = [each for each in passes if len(each) >= FEWEST]
+    if not passes:
         raise ReplayRefused("no validation rows were seen")
-    trained = [tensor for batch in replay.batches for tensor in inputs(batch)[:1] if tensor.shape[1:] == first.shape[1:]]
+    trained = [tensor for batch in replay.batches for tensor in inputs(batch)[:1] if tensor.shape[1:] == passes[0].shape[1:]]
     if sum(len(tensor) for tensor in trained) < FEWEST:
         raise ReplayRefused("training and validation rows differ in shape")
-    train, held = _table(torch.cat(trained)), _table(first)
-    facts: dict[str, Any] = {
-        "rows": len(held),
-        "trained": len(train),
-        "distinct": _distinct(train),
-        "integer": not first.is_floating_point(),
-    }
-    facts["same"] = float(np.isin(_hashes(held), _hashes(train)).mean())
+    train = _table(torch.cat(trained))
+    first = min((each for each in passes if each.shape[1:] == passes[0].shape[1:]), key=lambda each: _same(_table(each), train))
+    held = _table(first)
+    facts: dict[str, Any] = {"rows": len(held), "trained": len(train), "features": held.shape[1], "distinct": _distinct(train)}
+    facts |= {"same": _same(held, train), "repeated": 1.0 - len(np.unique(_hashes(held))) / len(held)}
     facts |= _again(first, passes)
     if first.is_floating_point():
         facts |= {"jump": _jump(held, train), "own_jump": _jump(train[::2], train[1::2])}
@@ -57,6 +56,10 @@ def _table(tensor: Tensor) -> Floats:
 
 def _hashes(table: Floats) -> Any:
     return row_hashes([torch.from_numpy(table)])
+
+
+def _same(held: Floats, train: Floats) -> float:
+    return float(np.isin(_hashes(held), _hashes(train)).mean())
 
 
 def _distinct(table: Floats) -> int:
@@ -88,8 +91,8 @@ def _jump(rows: Floats, among: Floats) -> float | None:
     scaled = [part / np.where(spread > 1e-12, spread, 1.0) for part in (rows, among)]
     distances = NearestNeighbors(n_neighbors=_FAR).fit(scaled[1]).kneighbors(scaled[0][:300])[0]
     nearest, near, far = distances[:, 0], distances[:, _NEAR - 1], distances[:, _FAR - 1]
-    known = (far > near) & (near > 0)
-    if not known.any():
+    known = (far > near) & (nearest > 0)  # equal rows are counted as such
+    if known.mean() < _LEAST_KNOWN:
         return None
     growth = np.log(far[known] / near[known]) / np.log(_FAR / _NEAR)  # 1 / d
     predicted = near[known] / _NEAR**growth
