@@ -139,8 +139,35 @@ def diagnose_folder(folder: Path, choice: Choice) -> Diagnosis:
         LossdoctorError: where the folder holds no run.
     """
     from lossdoctor.core.store import load_run
+    from lossdoctor.trials.results import attach
 
-    return diagnose_run(load_run(folder), None, choice)
+    diagnosis = diagnose_run(load_run(folder), None, choice)
+    attach(diagnosis, folder)
+    return diagnosis
+
+
+def confirm_folder(folder: Path, choice: Choice, limit: float | None = None) -> Diagnosis:
+    """Try the treatments of what a recorded run is diagnosed with, keep the trials in its folder, and return the diagnosis with them.
+
+    Args:
+        folder: of the run.
+        choice: which faults to look for.
+        limit: seconds for each trial; twice the run's time and twenty seconds where None.
+
+    Raises:
+        LossdoctorError: the folder holds no run, its script cannot be started again, or the disk is short.
+    """
+    from lossdoctor.core.store import load_run
+    from lossdoctor.trials.confirm import Confirmer, cores
+    from lossdoctor.trials.results import attach
+
+    run = load_run(folder)
+    diagnosis = diagnose_run(run, None, choice)
+    confirmer = Confirmer(folder, run, limit, choice.say, workers=cores())
+    confirmer.confirm(diagnosis)
+    attach(diagnosis, folder)
+    diagnosis.notes += [f"no trial of {slug}: {reason}" for slug, reason in confirmer.untreated.items()]
+    return diagnosis
 
 
 def check_choice(choice: Choice) -> None:

@@ -49,7 +49,16 @@ def way_of_isolation() -> str:
     return "guarded" if can_enter_namespaces() else "namespaces"
 
 
-def repeat(run: Path, scratch: Path, treatments: Sequence[Mapping[str, Any]], seconds: float, way: str | None = None) -> Repetition:
+def repeat(
+    run: Path,
+    scratch: Path,
+    treatments: Sequence[Mapping[str, Any]],
+    seconds: float,
+    way: str | None = None,
+    *,
+    number: int | None = None,
+    edits: Mapping[str, str] | None = None,
+) -> Repetition:
     """Run the script of a recorded run again.
 
     Args:
@@ -58,6 +67,8 @@ def repeat(run: Path, scratch: Path, treatments: Sequence[Mapping[str, Any]], se
         treatments: as `trials.treatments` knows them.
         seconds: time limit; the child is then killed with all its children.
         way: how to shut it off; the best that the machine allows where left out.
+        number: seeds the interpreter and is added to every seed that the script sets; random numbers are left alone where None.
+        edits: path to text that the child sees in its place; needs namespaces.
 
     Raises:
         OSError: `private.json` cannot be read.
@@ -75,7 +86,9 @@ def repeat(run: Path, scratch: Path, treatments: Sequence[Mapping[str, Any]], se
         "ending": str(word),
         "ask": "",
         "isolation": {"way": way, "keep": str(scratch)},
-        "treatments": list(treatments),
+        "number": number,
+        "edits": dict(edits or {}),
+        "treatments": [*treatments, *([{"name": "shift_seeds", "parameters": {"number": number}}] if number is not None else [])],
         "treats": "lossdoctor.trials.treatments",
     }
     began = time.monotonic()

@@ -39,6 +39,8 @@ def main() -> None:
     sys.orig_argv = [*interpreter, *(["-m"] if job["module"] else []), *rest]
     if "isolation" in job:
         _shut_off(job["isolation"])
+        # By name: the launcher does not know trials, the session does.
+        importlib.import_module("lossdoctor.trials.prepare").prepare(job["number"], job["edits"])
     job["process"] = os.getpid()
     _arm(job, rest)
     if recorder is not None and "treats" in job:
@@ -76,6 +78,9 @@ def _shut_off(isolation: dict[str, str]) -> None:
     """Shut this process off before it repeats a script; it does not run at all where that fails."""
     from pathlib import Path
 
+    from lossdoctor.launch.isolation import end_with_parent
+
+    end_with_parent()
     if isolation["way"] == "namespaces":
         from lossdoctor.launch.isolation import enter_namespaces
 
@@ -96,7 +101,7 @@ def _treat(job: dict[str, Any]) -> None:
 
         guard_torch(Path(job["isolation"]["keep"]))
     # By name: the launcher does not know treatments, the session does.
-    importlib.import_module(job["treats"]).apply(job["treatments"], recorder.stop)
+    importlib.import_module(job["treats"]).apply(job["treatments"], recorder)
 
 
 def _run_path(rest: list[str]) -> None:

@@ -1,0 +1,182 @@
+"""The trial of one treatment: pairs of control and treated on the same seeds, until the effect is clear."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from lossdoctor.core.run import Run, Training
+from lossdoctor.trials.arms import Arm, Plan, run_arm
+from lossdoctor.trials.compare import UNCLEAR, Effect, compared, effect_of, verdict
+
+FEWEST, MOST = 2, 4  # pairs
+CURVE_POINTS = 100
+Value = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Question:
+    """Hold what a trial asks: whether `added` to `base` moves `signal`.
+
+    Args:
+        slug: of the fault.
+        base: treatments of both arms.
+        added: those of the treated arm only.
+        signal: that should move.
+        edited: whether the treated arm sees an edited source in the place of the treatments that are added.
+    """
+
+    slug: str
+    base: tuple[Value, ...]
+    added: tuple[Value, ...]
+    signal: str
+    edited: bool = False
+
+
+@dataclass
+class Trial:
+    """Hold the outcome of a trial.
+
+    Args:
+        verdict: confirmed, refuted or unclear.
+        reason: why it is unclear, where that is not a matter of the figures.
+        effect: on the signal; None where it was not measured.
+        validation: on validation; None where that was not measured.
+        pairs: one per seed: control's level, treated's level, effect.
+        treated: first treated repetition, to diagnose again.
+    """
+
+    question: Question
+    verdict: str = UNCLEAR
+    reason: str = ""
+    effect: Effect | None = None
+    validation: Effect | None = None
+    pairs: list[dict[str, float]] = field(default_factory=list)
+    steps: int = 0
+    seconds: float = 0.0
+    curves: dict[str, list[tuple[int, float]]] = field(default_factory=dict)
+    treated: Run | None = None
+
+
+class Pairs:
+    """Run the pairs of one question, the watched run serving as the first control where it can.
+
+    Args:
+        plan: how the run is repeated.
+        watched: the watched run.
+        question: what is asked.
+        workers: repetitions at once.
+    """
+
+    def __init__(self, plan: Plan, watched: Run, question: Question, workers: int = 1) -> None:
+        self.plan, self.question, self.workers = plan, question, workers
+        self.watched = Arm(watched, plan.index)
+
+    def run(self, number: int) -> tuple[Arm, Arm]:
+        """Return control and treated of one seed."""
+        treated = (*self.question.base, *self.question.added)
+        with ThreadPoolExecutor(max_workers=self.workers) as pool:
+            second = pool.submit(run_arm, self.plan, treated, number, self.question.edited)
+            if number or self.question.base:
+                return pool.submit(run_arm, self.plan, self.question.base, number).result(), second.result()
+            if same_start(self.watched.training, second.result().training):
+                return self.watched, second.result()
+            return pool.submit(run_arm, self.plan, self.question.base, number).result(), second.result()
+
+
+def same_start(watched: Training | None, repeated: Training | None) -> bool:
+    """Tell whether a repetition began as the watched run did: on the same rows, or with the same loss."""
+    if watched is None or repeated is None:
+        return False
+    for name in ("loss", "backward_value"):
+        one, other = (training.signals.get(name) for training in (watched, repeated))
+        if one is not None and other is not None and len(one) and len(other) and one.first == other.first:
+            return True
+    rows = [training.rows.get("row_hashes", []) for training in (watched, repeated)]
+    return bool(rows[0] and rows[1]) and rows[0][0].step == rows[1][0].step and rows[0][0].get("hashes") == rows[1][0].get("hashes")
+
+
+def run_trial(pairs: Pairs, say: Callable[[str], None] = lambda words: None) -> Trial:
+    """Ask a question by pairs, until its answer is clear, the pairs are used up, or the time is.
+
+    Args:
+        pairs: of the question.
+        say: is told how it goes.
+    """
+    began, question, steps = time.monotonic(), pairs.question, pairs.plan.steps
+    trial = Trial(question, steps=steps)
+    effects: list[float] = []
+    validations: list[float] = []
+    for number in range(MOST):
+        if number and pairs.plan.left < (time.monotonic() - began) / number:
+            trial.reason = trial.reason or "the time was up before the effect was clear"
+            break
+        control, treated = pairs.run(number)
+        trial.reason = _unusable(control, treated, question)
+        if trial.reason or control.training is None or treated.training is None:
+            trial.reason = trial.reason or "a repetition did not reach this training"
+            break
+        found = compared(question.signal, control.training, treated.training, steps)
+        if found is None:
+            trial.reason = f"{question.signal} was not recorded in both arms within {steps} steps"
+            break
+        if not number:
+            trial.curves, trial.treated = _curves(control.training, treated.training, steps), treated.run
+        trial.pairs.append({"seed": number, "control": found[0], "treated": found[1], "effect": found[2]})
+        effects.append(found[2])
+        unseen = compared("validation", control.training, treated.training, steps)
+        validations += [unseen[2]] if unseen else []
+        trial.effect = effect_of(effects)
+        trial.validation = effect_of(validations) if validations and question.signal != "validation" else None
+        trial.verdict = verdict(trial.effect, trial.validation)
+        say(f"{question.slug}: pair {number + 1}, {question.signal} {found[0]:.4g} untreated, {found[1]:.4g} treated")
+        if len(effects) >= FEWEST and trial.verdict != UNCLEAR:
+            break
+    trial.seconds = round(time.monotonic() - began, 3)
+    if trial.reason:
+        trial.verdict = UNCLEAR
+    return trial
+
+
+def _unusable(control: Arm, treated: Arm, question: Question) -> str:
+    for name, arm in (("untreated", control), ("treated", treated)):
+        if arm.training is None:
+            return f"{name}: {arm.reason or 'it did not reach this training'}"
+    idle = [value["name"] for value in question.added if value["name"] not in treated.treated]
+    return f"the treatment found nothing to change: {', '.join(idle)}" if idle and not question.edited else ""
+
+
+def _curves(control: Training, treated: Training, steps: int) -> dict[str, list[tuple[int, float]]]:
+    return {"control": _curve(control, steps), "treated": _curve(treated, steps)}
+
+
+def _curve(training: Training, steps: int) -> list[tuple[int, float]]:
+    loss = training.signals.get("loss")
+    if loss is None:
+        return []
+    part = loss.between(0, steps)
+    kept = np.unique(np.linspace(0, len(part) - 1, min(CURVE_POINTS, len(part))).astype(int))
+    return [(int(part.steps[i]), float(part.values[i])) for i in kept]
+
+
+def as_dict(trial: Trial, values: Sequence[Value], safety: str) -> dict[str, Any]:
+    """Return a trial as the report holds it."""
+    effect, unseen = trial.effect, trial.validation
+    return {
+        "verdict": trial.verdict,
+        "reason": trial.reason,
+        "treatments": [{"name": value["name"], "parameters": dict(value.get("parameters", {}))} for value in values],
+        "safety": safety,
+        "signal": trial.question.signal,
+        "effect": vars(effect) if effect else None,
+        "validation": vars(unseen) if unseen else None,
+        "pairs": trial.pairs,
+        "steps": trial.steps,
+        "seconds": trial.seconds,
+        "curves": trial.curves,
+    }
