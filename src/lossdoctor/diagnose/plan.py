@@ -11,6 +11,8 @@ from lossdoctor.core.run import Training
 
 # Cheapest first: what each took on small problems, one busy core (0.03, 0.3 to 5, 1, 1, 1 to 3 s).
 ORDER = ("standardise", "memorise", "rate", "unseen", "baseline")
+# What `check` does: all of them, so that nothing open remains that one could settle.
+CHECKS = ORDER
 
 
 def next_experiment(diagnosis: Diagnosis, training: Training, full: bool = False, asked: Sequence[str] = ()) -> str | None:

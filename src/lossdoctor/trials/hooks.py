@@ -20,7 +20,7 @@ class Hooks:
 
     Args:
         act: is told the name of a treatment when it changes something for the first time.
-        finish: closes the record; called before the process is ended early.
+        finish: ends the process.
 
     Example:
         >>> hooks = Hooks()

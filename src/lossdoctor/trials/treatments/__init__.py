@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from lossdoctor.record.recorder import Recorder
     from lossdoctor.trials.hooks import Hooks
 
 
@@ -28,25 +27,27 @@ def names() -> frozenset[str]:
     return frozenset(info.name for info in pkgutil.iter_modules(__path__))
 
 
-def apply(treatments: Sequence[Mapping[str, Any]], recorder: Recorder) -> Hooks:
-    """Apply treatments to this process, in order.
+def apply(treatments: Sequence[Mapping[str, Any]], finish: Callable[[], object]) -> Hooks:
+    """Apply treatments to this process, in order; its record is told which of them found something to change (the fact `treated`).
 
     Args:
         treatments: each with `name` and `parameters`.
-        recorder: of this process; it is told which of them found something to change (the fact `treated`).
+        finish: ends the process.
 
     Raises:
         KeyError: where a name is not known.
     """
+    from lossdoctor.launch import script
     from lossdoctor.trials.hooks import Hooks
 
     acted: list[str] = []
 
     def tell(name: str) -> None:
         acted.append(name)
-        recorder.add({"kind": "fact", "track": None, "name": "treated", "value": list(acted)})
+        if script.recorder is not None:
+            script.recorder.add({"kind": "fact", "track": None, "name": "treated", "value": list(acted)})
 
-    hooks = Hooks(tell, recorder.stop)
+    hooks = Hooks(tell, finish)
     for treatment in treatments:
         apply_one(hooks, treatment["name"], treatment.get("parameters", {}))
     return hooks
