@@ -94,6 +94,7 @@ def _run(page: _Page, diagnosis: Diagnosis) -> None:
     if losses:
         page.row("loss", sparkline(losses, min(60, page.width - LABEL_WIDTH - 4), ascii_only=page.ascii_only), wrap=False)
     page.row("run", view.vitals(diagnosis))
+    page.row("time", view.time(diagnosis))
 
 
 def _rest(page: _Page, diagnosis: Diagnosis) -> None:
