@@ -49,15 +49,23 @@ def way_of_isolation() -> str:
     return "guarded" if can_enter_namespaces() else "namespaces"
 
 
-def repeat(run: Path, scratch: Path, treatments: Sequence[Mapping[str, Any]], seconds: float, way: str | None = None) -> Repetition:
+def repeat(
+    run: Path,
+    scratch: Path,
+    treatments: Sequence[Mapping[str, Any]],
+    seconds: float,
+    way: str | None = None,
+    treats: str = "lossdoctor.trials.treatments",
+) -> Repetition:
     """Run the script of a recorded run again.
 
     Args:
         run: its run folder, with `private.json`.
         scratch: an empty folder that survives the child and is the only one that it can write for good.
-        treatments: as `trials.treatments` knows them.
+        treatments: as the module `treats` knows them.
         seconds: time limit; the child is then killed with all its children.
         way: how to shut it off; the best that the machine allows where left out.
+        treats: the module whose `apply` interprets treatments in the child.
 
     Raises:
         OSError: `private.json` cannot be read.
@@ -76,7 +84,7 @@ def repeat(run: Path, scratch: Path, treatments: Sequence[Mapping[str, Any]], se
         "ask": "",
         "isolation": {"way": way, "keep": str(scratch)},
         "treatments": list(treatments),
-        "treats": "lossdoctor.trials.treatments",
+        "treats": treats,
     }
     began = time.monotonic()
     command = [private.get("python") or sys.executable, str(_START), json.dumps(options), *private["argv"]]

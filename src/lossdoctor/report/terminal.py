@@ -8,7 +8,7 @@ from rich.console import Console
 from rich.text import Text
 
 from lossdoctor.core.diagnosis import Diagnosis, Finding
-from lossdoctor.report import view, words
+from lossdoctor.report import machine, view, words
 from lossdoctor.report.sparkline import sparkline
 
 LABEL_WIDTH = 10
@@ -90,6 +90,10 @@ def _cause(page: _Page, diagnosis: Diagnosis, cause: Finding, source: bool) -> N
 
 def _run(page: _Page, diagnosis: Diagnosis) -> None:
     page.row("machine", words.machine(diagnosis.bigger_machine) if diagnosis.trainings else "")
+    _several(page, "condition", machine.conditions(diagnosis))
+    page.row("step", machine.step(diagnosis))
+    page.row("measured", machine.measured(diagnosis))
+    _several(page, "devices", machine.devices(diagnosis))
     losses = [loss for _, loss in diagnosis.curve]
     if losses:
         page.row("loss", sparkline(losses, min(60, page.width - LABEL_WIDTH - 4), ascii_only=page.ascii_only), wrap=False)
