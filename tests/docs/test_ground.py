@@ -41,5 +41,5 @@ def test_every_part_has_its_place_in_the_import_contracts() -> None:
 def test_nothing_in_the_project_names_a_place_outside_it() -> None:
     places = re.compile(r"/(?:work|root|home)/[a-z]")
     kept = [path for folder in ("src", "tests", "docs") for path in (ROOT / folder).rglob("*") if path.suffix in TEXTS]
-    kept += [path for path in ROOT.iterdir() if path.is_file() and path.suffix in (*TEXTS, "")]
+    kept += [path for path in ROOT.iterdir() if path.is_file() and path.suffix in (*TEXTS, "") and path.name != ".git"]
     assert [str(path.relative_to(ROOT)) for path in kept if places.search(path.read_text(encoding="utf-8", errors="replace"))] == []

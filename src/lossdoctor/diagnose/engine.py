@@ -9,6 +9,7 @@ from typing import Any, Literal, TypeVar
 
 import numpy as np
 
+from lossdoctor.core.catalogue import seen_in
 from lossdoctor.core.diagnosis import BiggerMachine, Diagnosis, Evidence, Finding, Severity
 from lossdoctor.core.errors import SignalMissing
 from lossdoctor.core.fault import Detection, Fault, faults, find_fault
@@ -45,6 +46,8 @@ def diagnose(run: Run, *, select: Sequence[str] = (), ignore: Sequence[str] = ()
     attempt = _Attempt(diagnosis)
     failed = [attempt("failed", partial(vitals.failed, each), False) for each in run.trainings]
     judged = {fault.slug: [judge(fault, training, mode) for training in run.trainings] for fault in chosen}
+    if mode == "check" and (run.facts.get("ended") or {}).get("how") == "stopped":
+        judged = {slug: [_of_part(finding) for finding in each] for slug, each in judged.items()}
     findings = [across.settle(run.trainings, judged[fault.slug], failed) if run.trainings else _untrained(fault) for fault in chosen]
     main = across.main_training(run.trainings)
     diagnosis.findings = triage.arrange(findings, {fault.slug: fault.explains for fault in chosen})
@@ -155,6 +158,13 @@ def _told(fault: Fault, training: Training, seen: Detection, mode: Mode) -> Find
 def _finding(fault: Fault, training: Training, **fields: Any) -> Finding:
     common = {"severity": fault.severity, "fix": fault.fix, "bigger_machine": fault.bigger_machine, "training": training.index}
     return Finding(fault.code, fault.slug, fault.title, fault.family, **{**common, **fields})
+
+
+def _of_part(finding: Finding) -> Finding:
+    """Take back that a fault is absent where only a whole run could show it, and the run was ended early."""
+    if finding.status != "absent" or seen_in(finding.slug, "check"):
+        return finding
+    return dataclasses.replace(finding, status="unknown", missing="the whole run: lossdoctor run watches it")
 
 
 def _untrained(fault: Fault) -> Finding:

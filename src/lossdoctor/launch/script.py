@@ -41,6 +41,10 @@ def main() -> None:
         _shut_off(job["isolation"])
     job["process"] = os.getpid()
     _arm(job, rest)
+    if "until" in job:
+        from lossdoctor.launch.alarm import at
+
+        at(job["until"], lambda: _end_early(job))
     if recorder is not None and "treats" in job:
         recorder.then = lambda: _treat(job)
     try:
@@ -96,7 +100,23 @@ def _treat(job: dict[str, Any]) -> None:
 
         guard_torch(Path(job["isolation"]["keep"]))
     # By name: the launcher does not know treatments, the session does.
-    importlib.import_module(job["treats"]).apply(job["treatments"], recorder.stop)
+    importlib.import_module(job["treats"]).apply(job["treatments"], lambda: _end_early(job))
+
+
+def _end_early(job: dict[str, Any]) -> None:
+    """End a repeated script where it is, having answered the questions about it; nothing of it goes on."""
+    if job.get("ended"):
+        return  # a step within an experiment
+    told = {"how": "stopped", "exception": None, "note": job.get("note", ""), "status": 0, "clock": time.monotonic()}
+    with contextlib.suppress(OSError), open(job["ending"], "w") as word:
+        json.dump(told, word)
+    if recorder is not None:
+        recorder.stop()
+    _answer_questions(job, early=True)
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(OSError, ValueError, AttributeError):
+            stream.flush()
+    os._exit(0)
 
 
 def _run_path(rest: list[str]) -> None:
@@ -203,11 +223,20 @@ def _status(error: BaseException | None) -> int:
     return error.code if isinstance(error.code, int) else 0 if error.code is None else 1
 
 
-def _answer_questions(job: dict[str, Any]) -> None:
-    """Let the supervisor ask for experiments on what was captured, as long as the process still holds it."""
+def _answer_questions(job: dict[str, Any], *, early: bool = False) -> None:
+    """Let the supervisor ask for experiments on what was captured, as long as the process still holds it.
+
+    Args:
+        early: whether the process ends here, whatever its threads still do.
+    """
+    job["ended"] = True
+    if "until" in job:
+        from lossdoctor.launch import alarm
+
+        alarm.off()
     if recorder is None or not recorder.started or not job["ask"] or os.getpid() != job["process"]:
         return
-    if any(not thread.daemon for thread in threading.enumerate() if thread is not threading.main_thread()):
+    if not early and any(not thread.daemon for thread in threading.enumerate() if thread is not threading.main_thread()):
         return  # the script goes on in a thread that python will wait for, and may train there
     with contextlib.suppress(BaseException):  # the script has ended: neither an error nor Ctrl-C in here may change how
         for stream in (sys.stdout, sys.stderr):

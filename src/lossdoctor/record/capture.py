@@ -82,15 +82,20 @@ class Capture:
         self._tracer: Tracer | None = None
         self._random: Tensor | None = None
         self._failures = 0
-        self._backwards = 0
+        self.backwards = 0
         self._next = 0
+
+    @property
+    def quiet(self) -> int:
+        """How many backward calls there are before the next step is captured."""
+        return 0 if self._tracer is not None else self._next - self.backwards
 
     def forward_began(self, training: bool, module: torch.nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
         """Before an outermost forward; one that is not of training ends the step under way without a backward."""
         if not training:
             self.drop()
             return
-        if self._tracer is None and self._backwards < self._next:
+        if self._tracer is None and self.backwards < self._next:
             return
         with self._guarded():
             if self._tracer is None:
@@ -123,7 +128,7 @@ class Capture:
 
     def backward_began(self, loss: Any) -> None:
         """Before backward: the program of the step ends here."""
-        self._backwards += 1
+        self.backwards += 1
         tracer, self._tracer = self._tracer, None
         if tracer is None:
             return
@@ -152,11 +157,11 @@ class Capture:
         assert self._random is not None
         rows = next((int(tensor.shape[0]) for tensor in program.constants if tensor.dim()), 1)
         numbers = [self._number(module) for module in tracer.modules]
-        self.held.batches.append(Batch(program, numbers, rows, loss.detach().clone(), self._random, self._backwards - 1))
+        self.held.batches.append(Batch(program, numbers, rows, loss.detach().clone(), self._random, self.backwards - 1))
         self._left -= tracer.bytes
         held = self.held.rows
         if held >= ROWS:  # from now on every second, fourth, ... step
-            self._next = self._backwards * 2
+            self._next = self.backwards * 2
         self.wanted = held < MOST_ROWS and self._left > 2 * tracer.bytes
 
     def _know(self, module: torch.nn.Module) -> None:

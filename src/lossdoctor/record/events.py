@@ -15,12 +15,13 @@ from lossdoctor.record.gaps import Gaps
 from lossdoctor.record.hands import PENDING, Hands
 from lossdoctor.record.heads import Heads
 from lossdoctor.record.loaders import Loaders
-from lossdoctor.record.optimizers import Optimizers, parameters_of
+from lossdoctor.record.optimizers import Known, Optimizers, parameters_of
 from lossdoctor.record.parameters import Roots
 from lossdoctor.record.places import user_place
 from lossdoctor.record.resets import has_gradient
 from lossdoctor.record.samples import Samples
 from lossdoctor.record.schedule import Budget, Schedule
+from lossdoctor.record.steady import Steady
 from lossdoctor.record.tracks import STEP_PROBES, Track
 from lossdoctor.record.validation import Passes
 from lossdoctor.record.values import NAN, backward_value, value_of
@@ -73,14 +74,15 @@ class Observer:
         self._last: list[Window] = []
         self._longest = 1
         self._usual, self._steady = 0, 0  # forwards before each of the last backward calls, and for how many it was so
-        self._flush_at = 0.0
+        self.flush_at = 0.0
         self.places: dict[str, tuple[str, int]] = {}
         self.looking = True
         self.loaders = Loaders(self)
-        self._clip: tuple[Any, float] | None = None
+        self.clip: tuple[Any, float] | None = None
         self._stepping: tuple[int, Track] = (0, None)  # type: ignore[assignment]
         self._scaled: tuple[weakref.ref[Tensor], Any] | None = None
         self._step_began = self._backward_began = self._inside_step = 0.0
+        self.steady = Steady(self)
 
     # -- the model's forward ---------------------------------------------------------------------------------------
 
@@ -161,6 +163,7 @@ class Observer:
     def forward_failed(self, call: Call) -> None:
         """Note that a model raised."""
         try:
+            self.steady.leave()
             self.samples.forward_ended(call)
         except Exception as error:
             self.broke("forward_failed", error)
@@ -185,6 +188,7 @@ class Observer:
 
     def scaled(self, scaler: Any, outputs: Any, result: Any) -> None:
         """Note what a gradient scaler multiplied: the loss is what it was before."""
+        self.steady.leave()
         if isinstance(result, Tensor):
             self._scaled = (weakref.ref(result), outputs)
 
@@ -251,7 +255,7 @@ class Observer:
             self.hands.backward_ended(window)
             del self._pending[:-PENDING]
         self._open_gap(now)
-        if now > self._flush_at:
+        if now > self.flush_at:
             self.flush(now)
 
     def _open_gap(self, now: float) -> None:
@@ -278,6 +282,7 @@ class Observer:
     def optimizer_made(self, optimizer: Any) -> None:
         """Note that an optimiser exists."""
         try:
+            self.steady.leave()
             self.optimizers.of(optimizer)
             self.resetting.discard(id(optimizer))
             if not self.looking:
@@ -350,17 +355,17 @@ class Observer:
             if track not in self._waiting:
                 self._waiting.append(track)
             resets.keep(track)
-            checked = track.no_gradient == 0.0 and resets.gradient is not None and track.count % 32 and track.count > 8
+            checked = track.no_gradient == 0.0 and resets.gradient is not None and 8 < track.count < track.ask_again
             rate = optimizer.param_groups[0].get("lr", NAN)
             rest = (
                 rate if type(rate) is float else _rate(rate),
                 not_reset,
                 0.0 if checked else self.no_gradient(track),
-                self._clip,
+                self.clip,
                 now - self.began,
                 now - self._step_began - self._inside_step,
             )
-            self._clip = None
+            self.clip = None
             self.add_row(track, windows, rest)
             if track.plan:
                 self.samples.step_ended(track, track.count - 1, track.alive())
@@ -368,11 +373,13 @@ class Observer:
             if type(value) is float and not value < track.alarm and track.jumped():
                 track.schedule.rush()
                 self.samples.schedule.rush()
-            if now > self._flush_at or not track.count % FLUSH_ROWS:
+            if now > self.flush_at or not track.count % FLUSH_ROWS:
                 self.flush(self.clock())
             if track.count == self.max_steps:
                 self.recorder.end_later()
             self._open_gap(self.clock())
+            if len(windows) == 1:
+                self.steady.offer(track, self.optimizers.of(optimizer), windows[0])
         except Exception as error:
             self.broke("step_ended", error)
 
@@ -389,13 +396,13 @@ class Observer:
     def clipped(self, norm: Any, limit: Any) -> None:
         """Note the gradient norm before clipping."""
         try:
-            self._clip = (value_of(norm) if isinstance(norm, Tensor) else float(norm), float(limit))
+            self.clip = (value_of(norm) if isinstance(norm, Tensor) else float(norm), float(limit))
         except Exception as error:
             self.broke("clipped", error)
 
     def take_clip(self) -> tuple[Any, float] | None:
         """Return norm and limit of the clipping since last asked; None where there was none."""
-        clip, self._clip = self._clip, None
+        clip, self.clip = self.clip, None
         return clip
 
     def _take_pending(self, track: Track) -> list[Window]:
@@ -412,6 +419,7 @@ class Observer:
     def no_gradient(self, track: Track) -> float:
         """Tell whether there was nothing to step on; asked at the first steps, then every 32nd and as long as it is so."""
         track.no_gradient = 0.0 if track.resets.holds_values() or has_gradient(track.alive()) else 1.0
+        track.ask_again = track.count + 32
         return track.no_gradient
 
     # -- tracks --------------------------------------------------------------------------------------------------------
@@ -452,7 +460,7 @@ class Observer:
 
     def flush(self, now: float, last: bool = False) -> None:
         """Hand all that was kept to the writer."""
-        self._flush_at = now + FLUSH_SECONDS
+        self.flush_at = now + FLUSH_SECONDS
         if not self.hands.active:
             self.hands.take_over(self._pending, self._longest, last)
         if self.hands.active:
@@ -466,11 +474,46 @@ class Observer:
 
     def finish(self) -> None:
         """Close what is open and write the rest."""
+        self.steady.leave()
         now = self.clock()
         self.passes.close(now)
         self.fact(None, "overhead_share", self.budget.overhead())
         self.flush(now, last=True)
         self.gaps.clocks.close()
+
+    # -- what the short way through equal steps asks and gives back -----------------------------------------------------
+
+    @property
+    def one_step_takes_several(self) -> bool:
+        """Tell whether a step has ever taken more than one backward call."""
+        return self._longest > 1
+
+    @property
+    def sees_scaled(self) -> bool:
+        """Tell whether a gradient scaler is at work."""
+        return self._scaled is not None
+
+    def waits_for(self, track: Track) -> bool:
+        """Tell whether this track is the only one whose gradients are to be reset next."""
+        return len(self._waiting) == 1 and self._waiting[0] is track
+
+    def enter_backward(self, began: float) -> None:
+        """Stand inside a backward call after one forward, the gradients having been reset."""
+        self._waiting = []
+        self._steady += 1
+        self._backward_began = began
+
+    def take_backward(self, window: Window) -> None:
+        """Stand after a backward call."""
+        self.window = Window()
+        self._pending.append(window)
+        self.samples.tick += 1
+        self.samples.begun = False
+
+    def enter_step(self, known: Known, track: Track, began: float) -> None:
+        """Stand inside an optimiser's step."""
+        self._stepping = (id(known.ref()), track)
+        self._step_began, self._inside_step = began, 0.0
 
     def broke(self, name: str, error: Exception) -> None:
         """Drop a part of the observer that raised."""

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from lossdoctor.record.clocks import Clocks
 from lossdoctor.record.window import Window
+
+if TYPE_CHECKING:
+    from lossdoctor.record.steady import Steady
 
 _LONG = 0.05  # of the time from one forward to the next: a shorter gap is no bottleneck
 _SHARE = 0.002  # of a step, for reading the thread's clocks: these are system calls
@@ -18,7 +22,7 @@ class Gaps:
         clock: wall seconds.
     """
 
-    __slots__ = ("_closed", "_every", "clock", "clocks", "left", "measuring", "opened")
+    __slots__ = ("_every", "clock", "clocks", "left", "measuring", "opened")
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self.clock = clock
@@ -27,7 +31,6 @@ class Gaps:
         self.measuring = False
         self.left = 0  # gaps until the next that is measured
         self._every = 1
-        self._closed = 0.0
 
     def start(self) -> None:
         """Read the clocks where the gap begins."""
@@ -35,20 +38,18 @@ class Gaps:
         self.clocks.start()
         self.opened = self.clock()  # reading the clocks is no part of the gap
 
-    def stop(self, window: Window) -> None:
+    def stop(self, window: Window | Steady) -> None:
         """Read the clocks where the gap ends."""
         self.measuring = False
         window.gap_cpu, window.queued = self.clocks.stop()
 
-    def learn(self, gap: float, began: float) -> None:
+    def learn(self, gap: float, step: float) -> None:
         """Read the clocks more often where gaps are long.
 
         Args:
             gap: seconds.
-            began: when the forward after it began.
+            step: seconds from the end of the step before to the end of the one after it.
         """
-        step = began - self._closed
-        self._closed = began
         if step > 0:
             every = 1 + int(self.clocks.cost / (_SHARE * step))
-            self._every = every if gap > _LONG * step else 16 * every
+            self._every = every if gap > _LONG * step else 64 * every

@@ -85,6 +85,11 @@ class Recorder:
         return self.folder is not None
 
     @property
+    def passes(self) -> int:
+        """How many validation passes were seen to their end."""
+        return 0 if self._observer is None else self._observer.passes.count
+
+    @property
     def captures(self) -> Any:
         """What a replay needs (`record.capture.Captures`); None where torch was never watched."""
         return None if self._observer is None else self._observer.capture.held

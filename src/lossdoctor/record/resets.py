@@ -39,12 +39,13 @@ class Resets:
         True
     """
 
-    __slots__ = ("_looks", "_sentinel", "_version", "asked", "gradient", "seen")
+    __slots__ = ("_looks", "_version", "asked", "gradient", "seen", "sentinel", "to_none")
 
     def __init__(self) -> None:
         self.seen = True
         self.asked = False
-        self._sentinel: weakref.ref[Tensor] | None = None
+        self.to_none = False  # at the last look there was no gradient at all
+        self.sentinel: weakref.ref[Tensor] | None = None
         self.gradient: weakref.ref[Tensor] | None = None
         self._version = 0
         self._looks = 0
@@ -55,11 +56,11 @@ class Resets:
         Args:
             holder: asked for its parameters where the one that stands for all has no gradient.
         """
-        sentinel = self._sentinel() if self._sentinel is not None else None
+        sentinel = self.sentinel() if self.sentinel is not None else None
         gradient = sentinel.grad if sentinel is not None else None
         if gradient is None:
             sentinel = _smallest(holder.alive())
-            self._sentinel = weakref.ref(sentinel) if sentinel is not None else None
+            self.sentinel = weakref.ref(sentinel) if sentinel is not None else None
             gradient = sentinel.grad if sentinel is not None else None
         self.seen = self.asked = False
         if gradient is None:
@@ -71,8 +72,9 @@ class Resets:
     def look(self) -> bool:
         """Look, at the entry of a backward call, whether a reset has happened since; return the answer."""
         self.asked = True
-        sentinel, kept = self._sentinel() if self._sentinel is not None else None, self.gradient
+        sentinel, kept = self.sentinel() if self.sentinel is not None else None, self.gradient
         gradient = sentinel.grad if sentinel is not None else None
+        self.to_none = gradient is None and sentinel is not None
         if gradient is None or kept is None or kept() is not gradient or gradient._version != self._version:
             self.seen = True
             return True
@@ -88,7 +90,7 @@ class Resets:
 
     def follow(self) -> None:
         """Remember the gradient again after a backward call of the script."""
-        sentinel = self._sentinel() if self._sentinel is not None else None
+        sentinel = self.sentinel() if self.sentinel is not None else None
         gradient = sentinel.grad if sentinel is not None else None
         self.gradient = weakref.ref(gradient) if gradient is not None else None
         self._version = gradient._version if gradient is not None else 0

@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 import torch
 import torch.nn.functional
 import torch.utils.data.dataloader
-from torch.compiler import is_compiling
+from torch.compiler import is_compiling, is_dynamo_compiling
 from torch.nn.utils import clip_grad
 from torch.optim import lr_scheduler
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
@@ -152,9 +152,15 @@ def unseen(function: Function) -> Function:
 @unseen
 def module_call(original: Any, observer: Observer) -> Any:
     """See the outermost call of a module; nested ones pass at once."""
+    # A nested call does what torch's own `__call__` does instead of calling it: one frame is put in the place of another.
+    known = original.__code__.co_names == ("_compiled_call_impl", "_call_impl")
 
     def __call__(self: torch.nn.Module, *args: Any, **kwargs: Any) -> Any:  # noqa: N807
-        if is_compiling() or observer.depth or observer.off or _tracing() or _transformed():
+        if is_dynamo_compiling():
+            return original(self, *args, **kwargs)
+        if observer.depth and known and self._compiled_call_impl is None:
+            return self._call_impl(*args, **kwargs)  # type: ignore[no-untyped-call]
+        if observer.depth or observer.off or is_compiling() or _tracing() or _transformed():
             return original(self, *args, **kwargs)
         call = observer.forward_began(self, args, kwargs)
         if call is None:

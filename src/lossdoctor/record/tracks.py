@@ -40,6 +40,7 @@ COLUMNS = (
 )
 _NO_CLIP = (NAN, NAN)
 _WIDTH = len(COLUMNS)
+_WALL, _GAP = COLUMNS.index("wall"), COLUMNS.index("gap_seconds")
 _JUMP = 3.0  # times the running loss: worth a full look at once; a starting value
 _BATCH = 32  # steps of which rows are made at once
 _CALM = 50  # steps between two such looks
@@ -66,11 +67,12 @@ class Track:
         self.began = self.stepped = 0.0
         self.headed = False
         self.lines: list[dict[str, Any]] = []
-        self.learn: Callable[[float, float], None] | None = None  # told each gap, and when it ended
+        self.learn: Callable[[float, float], None] | None = None  # told each gap, and the length of its step
         self.root: Root | None = None
         self.models: list[Root] = []
         self.described: list[dict[str, Any]] = []
         self.no_gradient = 1.0
+        self.ask_again = 0  # the step at which it is looked up next
         self.taken: object = None
         self.sampler: Any = None
         self.plan: set[str] = set()
@@ -80,6 +82,7 @@ class Track:
         self._raw: list[tuple[Sequence[Window], tuple[Any, ...]]] = []
         self.alarm = float("inf")  # a loss at or above it is worth a full look at once
         self._level, self._calm = NAN, 0
+        self._wall = 0.0  # end of the last row's step
 
     @property
     def names(self) -> list[str]:
@@ -130,6 +133,20 @@ class Track:
         if len(self._raw) >= _BATCH:
             self._digest()
 
+    def add_rows(self, rows: Sequence[tuple[float, ...]]) -> None:
+        """Add rows that are made already, of steps with one backward each.
+
+        Args:
+            rows: each with its numbers in the order of `COLUMNS`.
+        """
+        self._digest()
+        for row in rows:
+            self._rows.extend(row)
+            self._follow(row[1])
+        self.count += len(rows)
+        before = rows[-2][_WALL] if len(rows) > 1 else self._wall
+        self._learn(rows[-1][_GAP], rows[-1][_WALL], before)
+
     def _digest(self) -> None:
         """Make rows of the steps that were kept."""
         step = self.count - len(self._raw)
@@ -159,8 +176,12 @@ class Track:
         except TypeError:
             self._add_with_later(row)
         self._follow(value)
-        if windows and self.learn is not None and gaps[0] == gaps[0]:
-            self.learn(gaps[0], windows[0].began)
+        self._learn(gaps[0] if windows else NAN, wall, self._wall)
+
+    def _learn(self, gap: float, wall: float, before: float) -> None:
+        self._wall = wall
+        if self.learn is not None and gap == gap:
+            self.learn(gap, wall - before)
 
     def _add_with_later(self, row: tuple[Any, ...]) -> None:
         """Add a row that holds numbers which still lie on a device."""

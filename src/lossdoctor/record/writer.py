@@ -91,10 +91,8 @@ class Writer:
 
     def _make(self) -> None:
         out = self.folder.parent
-        fresh = not out.exists()
-        self.folder.mkdir(parents=True)
-        if fresh or out.name == ".lossdoctor":
-            (out / ".gitignore").write_text("*\n")
+        _prepare(out)
+        self.folder.mkdir()
         (self.folder / "run.json").write_bytes(encode({"format": FORMAT, **self._head}))
         if self._private is not None:
             _write_private(self.folder / "private.json", encode(self._private))
@@ -166,6 +164,24 @@ def plain(value: Any) -> Any:
     if hasattr(value, "tolist"):
         return plain(value.tolist())
     return str(value)
+
+
+def keep_run(folder: Path, out: Path) -> Path:
+    """Move a run's folder into the folder of all runs, under a name that is free; return where it is."""
+    _prepare(out)
+    target, number = out / folder.name, 2
+    while target.exists():
+        target, number = out / f"{folder.name}-{number}", number + 1
+    shutil.move(folder, target)
+    forget_old_runs(out, KEPT_RUNS)
+    return target
+
+
+def _prepare(out: Path) -> None:
+    fresh = not out.exists()
+    out.mkdir(parents=True, exist_ok=True)
+    if fresh or out.name == ".lossdoctor":
+        (out / ".gitignore").write_text("*\n")
 
 
 def forget_old_runs(out: Path, keep: int) -> None:

@@ -1,0 +1,56 @@
+"""Check a script before its long run."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import TYPE_CHECKING
+
+import click
+
+from lossdoctor.cli import _options, _report
+from lossdoctor.core.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+
+@click.command(context_settings={"allow_interspersed_args": False})
+@click.option("-m", "--module", is_flag=True, help="SCRIPT is the name of a module, as in python -m.")
+@_options.reporting
+@_options.out
+@click.option("--max-steps", type=click.IntRange(1), metavar="N", help="Steps that are enough, once a validation pass was seen  [300]")
+@click.argument("script", metavar="SCRIPT")
+@click.argument("arguments", nargs=-1, type=click.UNPROCESSED, metavar="[ARGS]...")
+def command(
+    script: str,
+    arguments: Sequence[str],
+    module: bool,
+    json: str | None,
+    quiet: bool,
+    select: Sequence[str],
+    ignore: Sequence[str],
+    fail_on: str,
+    out: Path,
+    max_steps: int | None,
+) -> None:
+    """Check SCRIPT before its long run: it is started with ARGS, ended after 25 s at most, and worked up.
+
+    It runs shut off from the machine: what it writes is gone with it, and it reaches no network. Its output is not shown.
+    """
+    from lossdoctor.checking import check_script
+    from lossdoctor.launch.checked import Limits
+    from lossdoctor.launch.supervisor import Job
+    from lossdoctor.session import Choice, check_choice
+
+    file = _report.json_file(json)
+    choice = Choice(select, ignore, say=_report.say if sys.stderr.isatty() and not quiet else lambda words: None)
+    check_choice(choice)
+    if not module and not os.path.exists(script):
+        raise UsageError(f"no such script: {script!r}")
+    limits = Limits() if max_steps is None else Limits(steps=max_steps)
+    diagnosis = check_script(Job((script, *arguments), out.absolute(), module), choice, limits)
+    _report.deliver(diagnosis, file, quiet)
+    if _report.fails(diagnosis, fail_on):
+        sys.exit(1)

@@ -1,0 +1,67 @@
+"""A checked script is ended when enough was seen of it, and leaves nothing but its run."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+pytestmark = pytest.mark.slow
+
+HEAD = """
+import torch
+torch.manual_seed(0)
+inputs = torch.randn(4000, 4)
+targets = inputs.sum(1, keepdim=True)
+data = torch.utils.data.TensorDataset(inputs, targets)
+model = torch.nn.Linear(4, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+"""
+TRAIN = """
+for epoch in range(1000):
+    for x, y in torch.utils.data.DataLoader(data, 8, shuffle=True):
+        loss = torch.nn.functional.mse_loss(model(x), y)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    with torch.no_grad():
+        torch.nn.functional.mse_loss(model(inputs[:100]), targets[:100])
+    torch.save(model.state_dict(), "checkpoint.pt")
+"""
+
+
+def check(folder, script, *options):
+    (folder / "train.py").write_text(script)
+    report = folder / "report.json"
+    command = [sys.executable, "-m", "lossdoctor", "check", "--json", str(report), *options, "train.py"]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=120)
+    return done, json.loads(report.read_text()) if report.exists() else None
+
+
+def test_a_long_script_is_ended_after_a_validation_pass_and_changes_nothing(tmp_path):
+    done, report = check(tmp_path, HEAD + TRAIN, "--max-steps", "120")
+    assert done.returncode == 0, done.stderr
+    assert report["run"]["ended"]["how"] == "stopped"
+    assert 120 <= report["vitals"]["steps"] < 200
+    assert {each["name"] for each in report["experiments"]} >= {"memorise", "baseline"}
+    assert sorted(path.name for path in tmp_path.iterdir()) == [".lossdoctor", "report.json", "train.py"]
+    assert len(list((tmp_path / ".lossdoctor").glob("*/diagnosis.json"))) == 1
+
+
+def test_a_script_without_a_training_is_undetermined(tmp_path):
+    done, report = check(tmp_path, "print(1)\n")
+    assert done.returncode == 0, done.stderr
+    assert report["verdict"]["slug"] == "undetermined"
+    assert "nothing was trained" in " ".join(report["notes"])
+
+
+def test_the_error_of_a_script_is_told_in_its_own_words(tmp_path):
+    done, report = check(tmp_path, HEAD + "raise ValueError('no such column: age')\n")
+    assert "Traceback" not in done.stderr
+    assert "no such column: age" in " ".join(report["notes"])
+
+
+def test_a_script_that_is_missing_is_wrong_usage(tmp_path):
+    done = subprocess.run([sys.executable, "-m", "lossdoctor", "check", "none.py"], cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 2
+    assert "no such script" in done.stderr
