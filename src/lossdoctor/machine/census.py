@@ -34,6 +34,7 @@ class Census:
         waits: by (file, line) in the user's source: how often the host waited for a value of the device there.
 
     Example:
+        >>> import torch
         >>> census = Census()
         >>> with Counting(census):
         ...     _ = torch.ones(2, 3) @ torch.ones(3, 4)
