@@ -55,6 +55,7 @@ def repeat(
     treatments: Sequence[Mapping[str, Any]],
     seconds: float,
     way: str | None = None,
+    treats: str = "lossdoctor.trials.treatments",
     *,
     number: int | None = None,
     edits: Mapping[str, str] | None = None,
@@ -64,9 +65,10 @@ def repeat(
     Args:
         run: its run folder, with `private.json`.
         scratch: an empty folder that survives the child and is the only one that it can write for good.
-        treatments: as `trials.treatments` knows them.
+        treatments: as the module `treats` knows them.
         seconds: time limit; the child is then killed with all its children.
         way: how to shut it off; the best that the machine allows where left out.
+        treats: the module whose `apply` interprets treatments in the child.
         number: seeds the interpreter and is added to every seed that the script sets; random numbers are left alone where None.
         edits: path to text that the child sees in its place; needs namespaces.
 
@@ -89,7 +91,7 @@ def repeat(
         "number": number,
         "edits": dict(edits or {}),
         "treatments": [*treatments, *([{"name": "shift_seeds", "parameters": {"number": number}}] if number is not None else [])],
-        "treats": "lossdoctor.trials.treatments",
+        "treats": treats,
     }
     began = time.monotonic()
     command = [private.get("python") or sys.executable, str(_START), json.dumps(options), *private["argv"]]

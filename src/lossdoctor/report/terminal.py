@@ -8,7 +8,7 @@ from rich.console import Console
 from rich.text import Text
 
 from lossdoctor.core.diagnosis import Diagnosis, Finding
-from lossdoctor.report import trial, view, words
+from lossdoctor.report import machine, trial, view, words
 from lossdoctor.report.sparkline import sparkline
 
 LABEL_WIDTH = 10
@@ -98,10 +98,15 @@ def _trial(page: _Page, finding: Finding) -> None:
 
 def _run(page: _Page, diagnosis: Diagnosis) -> None:
     page.row("machine", words.machine(diagnosis.bigger_machine) if diagnosis.trainings else "")
+    _several(page, "condition", machine.conditions(diagnosis))
+    page.row("step", machine.step(diagnosis))
+    page.row("measured", machine.measured(diagnosis))
+    _several(page, "devices", machine.devices(diagnosis))
     losses = [loss for _, loss in diagnosis.curve]
     if losses:
         page.row("loss", sparkline(losses, min(60, page.width - LABEL_WIDTH - 4), ascii_only=page.ascii_only), wrap=False)
     page.row("run", view.vitals(diagnosis))
+    page.row("time", view.time(diagnosis))
 
 
 def _rest(page: _Page, diagnosis: Diagnosis) -> None:
