@@ -6,7 +6,8 @@ A treatment comes after the recorder's seams and lies around them, so that the r
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -112,3 +113,17 @@ def held(optimizer: Any) -> list[Tensor]:
 
 def _nothing(result: object) -> None:
     """Return None: what a hook returns would replace the arguments of the step."""
+
+
+@contextmanager
+def in_mode(module: nn.Module, training: bool) -> Iterator[bool]:
+    """Put a module and its parts into a mode within the block; yield whether that changed any."""
+    before = [(part, part.training) for part in module.modules()]
+    changed = [part for part, flag in before if flag != training]
+    for part in changed:
+        part.training = training
+    try:
+        yield bool(changed)
+    finally:
+        for part, flag in before:
+            part.training = flag
