@@ -15,10 +15,11 @@ def summary(finding: Finding) -> str:
     """Say in one line what a trial showed; empty where there was none.
 
     Example:
-        >>> pair = {"seed": 0, "control": 2.3, "treated": 0.1}
+        >>> pair = {"seed": 0, "control": 2.3, "treated": 0.1, "effect": 0.96}
         >>> trial = {"verdict": "confirmed", "treatments": [{"name": "clip"}], "signal": "loss", "pairs": [pair], "steps": 90}
+        >>> trial["end"] = {"control": 2.3, "treated": 0.1, "effect": 0.96, "steps": 400}
         >>> summary(Finding("LOP001", "zero-grad-missing", "Gradients pile up", "LOP", trial=trial))
-        'confirmed: with clip the loss is 0.1, without 2.3; 1 pair of 90 steps'
+        'confirmed: with clip the loss is 0.1, without 2.3 (step 400); 1 pair of 90 steps'
     """
     trial = finding.trial or {}
     if not trial.get("verdict"):
@@ -28,13 +29,12 @@ def summary(finding: Finding) -> str:
 
 
 def _figures(trial: Mapping[str, Any]) -> str:
-    pairs = trial.get("pairs") or []
-    if not pairs:
+    end = trial.get("end")
+    if not end:
         return ""
-    control, treated = pairs[0]["control"], pairs[0]["treated"]
     names = " and ".join(words.clean(value["name"]) for value in trial.get("treatments") or []) or "the edit"
     signal = words.clean(str(trial.get("signal", "")).replace("_", " "))
-    return f"with {names} the {signal} is {words.number(treated)}, without {words.number(control)}"
+    return f"with {names} the {signal} is {words.number(end['treated'])}, without {words.number(end['control'])} (step {end['steps']:,})"
 
 
 def _effect(trial: Mapping[str, Any]) -> str:

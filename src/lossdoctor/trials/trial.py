@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -16,6 +16,8 @@ from lossdoctor.trials.compare import UNCLEAR, Effect, compared, effect_of, verd
 
 FEWEST, MOST = 2, 4  # pairs
 CURVE_POINTS = 100
+# Shares of the steps that may be enough for further pairs: they show most of the whole effect, and a clear one (starting values).
+SHARES, LEAST_STEPS, MOST_OF_IT, CLEAR = (0.125, 0.25, 0.5), 40, 0.7, 0.3
 Value = Mapping[str, Any]
 
 
@@ -47,7 +49,8 @@ class Trial:
         reason: why it is unclear, where that is not a matter of the figures.
         effect: on the signal; None where it was not measured.
         validation: on validation; None where that was not measured.
-        pairs: one per seed: control's level, treated's level, effect.
+        pairs: one per seed: control's level, treated's level, effect, after `steps` steps.
+        end: of the first pair, after all steps that were taken.
         treated: first treated repetition, to diagnose again.
     """
 
@@ -57,6 +60,7 @@ class Trial:
     effect: Effect | None = None
     validation: Effect | None = None
     pairs: list[dict[str, float]] = field(default_factory=list)
+    end: dict[str, float] = field(default_factory=dict)
     steps: int = 0
     seconds: float = 0.0
     curves: dict[str, list[tuple[int, float]]] = field(default_factory=dict)
@@ -104,51 +108,78 @@ def same_start(watched: Training | None, repeated: Training | None) -> bool:
 def run_trial(pairs: Pairs, say: Callable[[str], None] = lambda words: None) -> Trial:
     """Ask a question by pairs, until its answer is clear, the pairs are used up, or the time is.
 
+    The first pair takes all steps of the plan; the others as many as showed most of its effect.
+
     Args:
         pairs: of the question.
         say: is told how it goes.
     """
-    began, question, steps = time.monotonic(), pairs.question, pairs.plan.steps
-    trial = Trial(question, steps=steps)
-    effects: list[float] = []
-    validations: list[float] = []
+    began, question = time.monotonic(), pairs.question
+    trial = Trial(question, steps=pairs.plan.steps)
+    seen: list[tuple[Training, Training]] = []
     for number in range(MOST):
         if number and pairs.plan.left < (time.monotonic() - began) / number:
-            trial.reason = trial.reason or "the time was up before the effect was clear"
+            trial.reason = "the time was up before the effect was clear"
             break
         control, treated = pairs.run(number)
-        trial.reason = _unusable(control, treated, question)
+        trial.reason = _unusable(control, treated, question, trial.steps)
         if trial.reason or control.training is None or treated.training is None:
-            trial.reason = trial.reason or "a repetition did not reach this training"
             break
-        found = compared(question.signal, control.training, treated.training, steps)
-        if found is None:
-            trial.reason = f"{question.signal} was not recorded in both arms within {steps} steps"
-            break
+        seen.append((control.training, treated.training))
         if not number:
-            trial.curves, trial.treated = _curves(control.training, treated.training, steps), treated.run
-        trial.pairs.append({"seed": number, "control": found[0], "treated": found[1], "effect": found[2]})
-        effects.append(found[2])
-        unseen = compared("validation", control.training, treated.training, steps)
-        validations += [unseen[2]] if unseen else []
-        trial.effect = effect_of(effects)
-        trial.validation = effect_of(validations) if validations and question.signal != "validation" else None
-        trial.verdict = verdict(trial.effect, trial.validation)
-        say(f"{question.slug}: pair {number + 1}, {question.signal} {found[0]:.4g} untreated, {found[1]:.4g} treated")
-        if len(effects) >= FEWEST and trial.verdict != UNCLEAR:
+            _first(trial, control.training, treated)
+            pairs.plan = replace(pairs.plan, steps=trial.steps)
+        _weigh(trial, seen)
+        last = trial.pairs[-1]
+        say(f"{question.slug}: pair {number + 1}, {question.signal} {last['control']:.4g} untreated, {last['treated']:.4g} treated")
+        if len(seen) >= FEWEST and trial.verdict != UNCLEAR:
             break
     trial.seconds = round(time.monotonic() - began, 3)
-    if trial.reason:
-        trial.verdict = UNCLEAR
+    trial.verdict = UNCLEAR if trial.reason else trial.verdict
     return trial
 
 
-def _unusable(control: Arm, treated: Arm, question: Question) -> str:
+def _first(trial: Trial, control: Training, treated: Arm) -> None:
+    """Keep what the first pair showed after all steps, and how many steps show most of it."""
+    assert treated.training is not None
+    signal, steps = trial.question.signal, trial.steps
+    found = compared(signal, control, treated.training, steps)
+    assert found is not None  # `_unusable` has looked
+    trial.end = {"control": found[0], "treated": found[1], "effect": found[2], "steps": steps}
+    trial.curves, trial.treated = _curves(control, treated.training, steps), treated.run
+    for share in SHARES:
+        fewer = int(steps * share)
+        part = compared(signal, control, treated.training, fewer) if fewer >= LEAST_STEPS else None
+        if part is not None and part[2] >= max(MOST_OF_IT * found[2], CLEAR):
+            trial.steps = fewer
+            return
+
+
+def _weigh(trial: Trial, seen: Sequence[tuple[Training, Training]]) -> None:
+    """Work out effects, intervals and the verdict from all pairs, at the same step."""
+    signal = trial.question.signal
+    found = [compared(signal, *pair, trial.steps) for pair in seen]
+    known = [(number, each) for number, each in enumerate(found) if each is not None]
+    trial.pairs = [{"seed": number, "control": each[0], "treated": each[1], "effect": each[2]} for number, each in known]
+    trial.effect = effect_of([each[2] for _, each in known])
+    unseen = [compared("validation", *pair, trial.steps) for pair in seen] if signal != "validation" else []
+    trial.validation = effect_of([each[2] for each in unseen if each is not None]) if any(unseen) else None
+    trial.verdict = verdict(trial.effect, trial.validation)
+
+
+def _unusable(control: Arm, treated: Arm, question: Question, steps: int) -> str:
+    """Say why a pair tells nothing; empty where it does."""
     for name, arm in (("untreated", control), ("treated", treated)):
         if arm.training is None:
             return f"{name}: {arm.reason or 'it did not reach this training'}"
     idle = [value["name"] for value in question.added if value["name"] not in treated.treated]
-    return f"the treatment found nothing to change: {', '.join(idle)}" if idle and not question.edited else ""
+    if idle and not question.edited:
+        return f"the treatment found nothing to change: {', '.join(idle)}"
+    assert control.training is not None
+    assert treated.training is not None
+    if compared(question.signal, control.training, treated.training, steps) is None:
+        return f"{question.signal.replace('_', ' ')} was not recorded in both arms within {steps} steps"
+    return ""
 
 
 def _curves(control: Training, treated: Training, steps: int) -> dict[str, list[tuple[int, float]]]:
@@ -176,6 +207,7 @@ def as_dict(trial: Trial, values: Sequence[Value], safety: str) -> dict[str, Any
         "effect": vars(effect) if effect else None,
         "validation": vars(unseen) if unseen else None,
         "pairs": trial.pairs,
+        "end": trial.end,
         "steps": trial.steps,
         "seconds": trial.seconds,
         "curves": trial.curves,

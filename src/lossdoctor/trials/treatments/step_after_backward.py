@@ -6,7 +6,7 @@ import weakref
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch.utils.weak import WeakTensorKeyDictionary
 
 from lossdoctor.trials.hooks import Hooks, held
 
@@ -45,7 +45,7 @@ def _step(hooks: Hooks) -> None:
 
 
 def _put_back(hooks: Hooks) -> None:
-    kept: weakref.WeakKeyDictionary[Tensor, Tensor] = weakref.WeakKeyDictionary()
+    kept = WeakTensorKeyDictionary()
     seen: list[weakref.ref[Any]] = []
 
     def after_backward() -> None:
@@ -63,11 +63,11 @@ def _put_back(hooks: Hooks) -> None:
         for parameter in parameters:
             if parameter in kept:
                 hooks.note("step_after_backward")
-                parameter.grad = kept.pop(parameter)
+                parameter.grad = kept.pop(parameter)  # type: ignore[no-untyped-call]
 
     def after_step(optimizer: Any) -> None:
         for parameter in held(optimizer):
-            kept.pop(parameter, None)
+            kept.pop(parameter, None)  # type: ignore[no-untyped-call]
 
     hooks.around_backward(after=after_backward)
     hooks.before_step(before_step)
