@@ -22,6 +22,7 @@ from typing import Any
 from lossdoctor.launch.isolation import can_enter_namespaces
 
 _START = Path(__file__).with_name("start.py")
+_running: set[subprocess.Popen[bytes]] = set()
 
 
 @dataclass(frozen=True)
@@ -113,15 +114,27 @@ def repeat(
 
 def _wait(child: subprocess.Popen[bytes], seconds: float) -> bool:
     """Wait for the child; end it and its children where it takes too long, or where we are ended ourselves."""
+    _running.add(child)
     try:
         child.wait(seconds)
         return False
     except subprocess.TimeoutExpired:
         return True
     finally:
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(child.pid, signal.SIGKILL)
+        _end(child)
         child.wait()
+        _running.discard(child)
+
+
+def end_all() -> None:
+    """End every repetition that runs, so that threads that wait for one go on; for an interrupted command."""
+    for child in list(_running):
+        _end(child)
+
+
+def _end(child: subprocess.Popen[bytes]) -> None:
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(child.pid, signal.SIGKILL)
 
 
 def _told(word: Path) -> dict[str, Any]:

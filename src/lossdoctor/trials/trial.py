@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from lossdoctor.core.run import Run, Training
+from lossdoctor.launch.child import end_all
 from lossdoctor.trials.arms import Arm, Plan, run_arm
 from lossdoctor.trials.compare import UNCLEAR, Effect, compared, effect_of, verdict
 
@@ -83,14 +84,17 @@ class Pairs:
 
     def run(self, number: int) -> tuple[Arm, Arm]:
         """Return control and treated of one seed."""
-        treated = (*self.question.base, *self.question.added)
+        treated = self.question.base if self.question.edited else (*self.question.base, *self.question.added)
         with ThreadPoolExecutor(max_workers=self.workers) as pool:
-            second = pool.submit(run_arm, self.plan, treated, number, self.question.edited)
-            if number or self.question.base:
-                return pool.submit(run_arm, self.plan, self.question.base, number).result(), second.result()
-            if same_start(self.watched.training, second.result().training):
-                return self.watched, second.result()
-            return pool.submit(run_arm, self.plan, self.question.base, number).result(), second.result()
+            try:
+                second = pool.submit(run_arm, self.plan, treated, number, self.question.edited)
+                first = pool.submit(run_arm, self.plan, self.question.base, number) if number or self.question.base else None
+                if first is None and same_start(self.watched.training, second.result().training):
+                    return self.watched, second.result()
+                return (first or pool.submit(run_arm, self.plan, (), number)).result(), second.result()
+            except BaseException:
+                end_all()
+                raise
 
 
 def same_start(watched: Training | None, repeated: Training | None) -> bool:
@@ -195,13 +199,14 @@ def _curve(training: Training, steps: int) -> list[tuple[int, float]]:
     return [(int(part.steps[i]), float(part.values[i])) for i in kept]
 
 
-def as_dict(trial: Trial, values: Sequence[Value], safety: str) -> dict[str, Any]:
+def as_dict(trial: Trial, safety: str) -> dict[str, Any]:
     """Return a trial as the report holds it."""
     effect, unseen = trial.effect, trial.validation
     return {
         "verdict": trial.verdict,
         "reason": trial.reason,
-        "treatments": [{"name": value["name"], "parameters": dict(value.get("parameters", {}))} for value in values],
+        "treatments": [dict(value) for value in trial.question.added],
+        "under": [value["name"] for value in trial.question.base],
         "safety": safety,
         "signal": trial.question.signal,
         "effect": vars(effect) if effect else None,
