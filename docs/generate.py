@@ -58,7 +58,7 @@ def settings() -> str:
 
 
 def _default(field: dataclasses.Field[object]) -> str:
-    return "none" if field.default in (None, ()) else f"`{field.default}`"
+    return "none" if field.default in (None, (), dataclasses.MISSING) else f"`{field.default}`"
 
 
 def signals() -> str:

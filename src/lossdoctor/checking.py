@@ -43,10 +43,10 @@ def check_script(job: Job, choice: Choice, limits: Limits) -> Diagnosis:
 def _work_up(ask: Ask, until: float, say: Callable[[str], None]) -> None:
     """Do every experiment, cheapest first, as long as time is left."""
     from lossdoctor.core.store import load_run
-    from lossdoctor.diagnose.plan import ORDER, parameters
+    from lossdoctor.diagnose.plan import CHECKS, parameters
 
     folder = Path((ask({}) or {}).get("folder", ""))
-    for name in ORDER:
+    for name in CHECKS:
         run, left = load_run(folder), until - time.monotonic()
         if not run.trainings or left <= 0:
             return

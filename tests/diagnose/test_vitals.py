@@ -90,7 +90,7 @@ def test_conditions_follow_the_signals() -> None:
     passes = [Row(step, {"loss": loss}) for step, loss in ((10, 2.0), (20, 1.0))]
     steps = 40
     signals = {"loss": Series.of([1.0] * steps), "wall": Series.of(np.arange(steps) * 0.1), "idle_seconds": Series.of([0.08] * steps)}
-    memorised = {"memorise": Experiment("memorise", "done", 1.0, {"final_loss": 0.004})}
+    memorised = {"memorise": Experiment("memorise", "done", 1.0, {"own": 0.004})}
     training = Training(signals=signals, rows={"validation": passes}, experiments=memorised, run_facts={"ended": {"how": "returned"}})
     assert conditions(training) == {
         "memorises a batch": True,

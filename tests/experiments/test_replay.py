@@ -80,6 +80,10 @@ def test_what_cannot_be_captured_ends_unknown_with_the_reason():
     assert "holds a lock" in answer["facts"]["reason"]
 
 
+def without_clocks(facts):
+    return {name: value for name, value in facts.items() if "seconds" not in name and name not in ("peaks", "fixed_share")}
+
+
 @pytest.mark.parametrize("name", names())
 def test_an_experiment_leaves_no_trace_and_repeats_itself(problem, name):
     model = network(dropout=0.2)
@@ -88,7 +92,7 @@ def test_an_experiment_leaves_no_trace_and_repeats_itself(problem, name):
     parameters = {"optimizer": "Adam", "settings": {"lr": 1e-3, "betas": (0.9, 0.999)}}
     first, second = (Workup(held).answer({"experiment": name, "seconds": 60, "parameters": parameters}) for _ in range(2))
     assert first["status"] == "done", first
-    assert first["facts"] == second["facts"]
+    assert without_clocks(first["facts"]) == without_clocks(second["facts"])
     assert all(torch.equal(value, model.state_dict()[key]) for key, value in before[0].items())
     assert torch.equal(before[1], torch.get_rng_state())
     assert (before[2] == np.random.get_state()[1]).all()

@@ -5,14 +5,15 @@ from __future__ import annotations
 import dataclasses
 import difflib
 import sys
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lossdoctor.core.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable
 
 FAIL_ON = ("error", "warning", "never")
 WORKUP = ("auto", "none", "full")
@@ -33,6 +34,7 @@ class Settings:
         max_steps: steps after which recording ends, or None.
         budget: share of a step's time that measuring may take.
         workup: active experiments after a watched run: `auto`, `none` or `full`.
+        devices: further devices for `lossdoctor machine`, a table for each (docs/machine.md).
 
     Example:
         >>> Settings().fail_on
@@ -49,6 +51,7 @@ class Settings:
     max_steps: int | None = None
     budget: float = 0.01  # DESIGN: 1 % of a step
     workup: str = "auto"
+    devices: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
 
 def load_settings(start: Path) -> Settings:
@@ -154,7 +157,14 @@ def _readers(folder: Path) -> dict[str, Callable[[Any], Any]]:
         "max-steps": _positive,
         "budget": parse_budget,
         "workup": lambda value: _choice(value, WORKUP),
+        "devices": _tables,
     }
+
+
+def _tables(value: object) -> dict[str, dict[str, Any]]:
+    if not isinstance(value, dict) or not all(isinstance(each, dict) for each in value.values()):
+        raise ValueError("expected a table for each device")
+    return value
 
 
 def _text(value: object) -> str:

@@ -61,6 +61,8 @@ def _all() -> tuple[Signal, ...]:
         Signal("displacements", "1", "parameters", "norm of the change since the start over the norm at the start, from the same elements", watch),
         Signal("zero_rows", "share", "parameters", "share of a weight's output units whose weight and bias gradients are exactly 0; NaN where it does not apply", watch),
         Signal("memory", "bytes", "sampled", "resident memory of the process", watch),
+        Signal("cpu_seconds", "s", "sampled", "CPU time of the training thread since it began", watch),
+        Signal("queued_seconds", "s", "sampled", "time that the training thread could have run and waited for a core, since it began", watch),
         # rows ---------------------------------------------------------------------------------------------------
         Signal("batch", "", "row", "statistics of one training batch: inputs (list: shape, dtype, mean, std, min, max, finite, per-feature spread) and target (the same, classes)", watch),
         Signal("row_hashes", "", "row", "64-bit hashes of the rows of one training batch", watch),
@@ -84,6 +86,7 @@ def _all() -> tuple[Signal, ...]:
         Signal("parameters", "", "fact", "names, shapes and counts of the parameters", watch),
         Signal("optimizer", "", "fact", "class name and the settings of its groups", watch),
         Signal("where", "", "fact", "file and line of loss, backward, step, forward, loader in the user's source", watch),
+        Signal("threads", "", "fact", "threads that one operation of PyTorch may use", watch),
         Signal("model", "", "fact", "class name, layers (name, kind, shape), number of parameters", watch),
     )
 

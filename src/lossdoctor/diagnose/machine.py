@@ -13,11 +13,16 @@ from lossdoctor.diagnose.vitals import waiting
 UNKNOWN = "unknown"
 # Healthy loops of a busy machine wait up to 0.48 of their time by the wall clock, slow loading 0.70 or more (field guide).
 SMALL_WAIT = 0.3
-# Sixteen examples are memorised below this loss by a model that can learn (field guide: at most .0095; too small .41 up).
+# Sixteen examples are memorised below this share of what guessing gives by a model that can learn (field guide: at most .0095;
+# too small .41 up).
 MEMORISED = 0.1
+# Half of a step's time goes by the row, or more: below, the processor is mostly busy with starting operations.
+MOST_FIXED = 0.5
+
+Conditions = list[dict[str, Any]]
 
 
-def answer(diagnosis: Diagnosis, training: Training | None) -> tuple[BiggerMachine, list[dict[str, Any]]]:
+def answer(diagnosis: Diagnosis, training: Training | None) -> tuple[BiggerMachine, Conditions]:
     """Return the answer for a run and its conditions, each `{"name", "met", "seen"}` with `met` true, false or "unknown".
 
     Args:
@@ -29,6 +34,9 @@ def answer(diagnosis: Diagnosis, training: Training | None) -> tuple[BiggerMachi
     against = next((f for f in causes if f.bigger_machine.helps == "no"), None)
     if against is not None:
         return BiggerMachine("no", against.bigger_machine.why or f"{against.title}: mend that first, on any machine"), conditions
+    decided = _by_conditions(diagnosis, conditions)
+    if decided is not None:
+        return decided, conditions
     told = next((f for f in (*causes, *diagnosis.present) if f.bigger_machine.helps in ("yes", "speed-only")), None)
     if told is not None:
         return told.bigger_machine, conditions
@@ -37,12 +45,38 @@ def answer(diagnosis: Diagnosis, training: Training | None) -> tuple[BiggerMachi
     return BiggerMachine(UNKNOWN, "the cause of the failure is open; settle it first"), conditions
 
 
-def _conditions(training: Training) -> list[dict[str, Any]]:
+def _by_conditions(diagnosis: Diagnosis, conditions: Conditions) -> BiggerMachine | None:
+    """Decide by the conditions; None where the one that decides was not measured."""
+    met = {each["name"]: each["met"] for each in conditions}
+    seen = {each["name"]: each["seen"] for each in conditions}
+    for name, why in _AGAINST.items():
+        if met[name] is False and (name != "validation improves" or met["memory ran out"] is not True):
+            return BiggerMachine("no", f"{why} ({seen[name]})")
+    if met["memory ran out"] is True:
+        return BiggerMachine("yes", f"memory is what is missing, after the cheaper fixes ({seen['memory ran out']})")
+    if met["device is busy"] is not True:
+        return None
+    falling = diagnosis.finding("too-few-epochs")
+    if falling is not None and falling.status == "present":
+        return BiggerMachine("yes", f"the device is the limit ({seen['device is busy']}), and the run would get further in the same time")
+    return BiggerMachine("speed-only", f"the device is the limit ({seen['device is busy']}); the result would be the same, sooner")
+
+
+# In this order: what is nearer to the cause is told first.
+_AGAINST = {
+    "memorises a batch": "the model does not memorise sixteen examples; it would not on any machine",
+    "waiting for data is small": "the run waits for data, and would on any machine",
+    "validation improves": "the validation does not improve; the same would come out sooner",
+    "device is busy": "the device is hardly busy; larger batches or fewer operations come first",
+}
+
+
+def _conditions(training: Training) -> Conditions:
     return [
         _condition("memorises a batch", *_memorises(training)),
         _condition("validation improves", *_improves(training)),
         _condition("waiting for data is small", *_waits(training)),
-        _condition("device is busy", UNKNOWN, "not measured"),
+        _condition("device is busy", *_busy(training)),
         _condition("memory ran out", *_memory(training)),
     ]
 
@@ -54,8 +88,11 @@ def _condition(name: str, met: bool | str, seen: str) -> dict[str, Any]:
 def _memorises(training: Training) -> tuple[bool | str, str]:
     if not training.has("memorise"):
         return UNKNOWN, "not tried"
-    final = training.experiment("memorise").get("final_loss")
-    return (UNKNOWN, "not told") if final is None else (bool(final < MEMORISED), f"final loss {final:.3g}")
+    facts = training.experiment("memorise")
+    known = [float(facts[name]) for name in ("own", "fresh_median") if isinstance(facts.get(name), int | float)]
+    if not known:
+        return UNKNOWN, "not told"
+    return min(known) < MEMORISED, f"sixteen examples down to {min(known):.2g} of the loss when guessing"
 
 
 def _improves(training: Training) -> tuple[bool | str, str]:
@@ -70,6 +107,18 @@ def _improves(training: Training) -> tuple[bool | str, str]:
 def _waits(training: Training) -> tuple[bool | str, str]:
     wait = waiting(training)
     return (UNKNOWN, "not measured") if wait is None else (wait.share < SMALL_WAIT, f"{wait.share:.0%} of the time")
+
+
+def _busy(training: Training) -> tuple[bool | str, str]:
+    """Tell whether most of a step's compute goes by the row; where a batch cannot be enlarged, whether launching leaves room for it."""
+    if not training.has("throughput"):
+        return UNKNOWN, "not measured"
+    facts = training.experiment("throughput")
+    fixed = facts.get("fixed_share")
+    if isinstance(fixed, int | float):
+        return fixed < MOST_FIXED, f"{fixed:.0%} of a step's compute is fixed cost, whatever the rows"
+    launching = facts.get("operations", 0) * (facts.get("peaks") or {}).get("launch_seconds", 0.0) / max(facts.get("seconds", 0.0), 1e-9)
+    return launching < MOST_FIXED, f"starting operations takes {launching:.0%} of a step's compute"
 
 
 def _memory(training: Training) -> tuple[bool | str, str]:

@@ -11,6 +11,7 @@ import numpy as np
 from lossdoctor.core.run import Floats, Run, Series, Training
 from lossdoctor.derive.level import expected_level
 from lossdoctor.derive.outcome import outcome
+from lossdoctor.derive.parts import queued_share, time_parts
 from lossdoctor.derive.wait import Wait, wait_share
 
 CURVE_POINTS = 200
@@ -29,6 +30,8 @@ def vitals(run: Run, training: Training) -> dict[str, Any]:
         "best_validation_accuracy": _best(training, "correct", max),
         "wait_share": _round(wait.share) if wait else None,
         "step_seconds": _round(wait.step_seconds) if wait else None,
+        "time_shares": _time_shares(training, wait),
+        "queued_share": _queued_share(training),
         "overhead_share": run.facts.get("overhead_share"),
         "seconds": (run.facts.get("ended") or {}).get("seconds"),
     }
@@ -67,9 +70,23 @@ def waiting(training: Training) -> Wait | None:
     wall, loader, idle = (training.signals.get(name) for name in ("wall", "loader_seconds", "idle_seconds"))
     if wall is None or (loader is None and idle is None):
         return None
+    return wait_share(wall, loader, idle, training.signals.get("gap_seconds"), _passes(training))
+
+
+def _passes(training: Training) -> list[tuple[float, float]]:
+    """Return when validation passes began and ended."""
     passes = [(row.get("began"), row.get("seconds")) for row in training.rows.get("validation", [])]
-    excluded = [(began, began + seconds) for began, seconds in passes if began is not None and seconds is not None]
-    return wait_share(wall, loader, idle, training.signals.get("gap_seconds"), excluded)
+    return [(began, began + seconds) for began, seconds in passes if began is not None and seconds is not None]
+
+
+def _time_shares(training: Training, wait: Wait | None) -> dict[str, float] | None:
+    parts = time_parts(training.signals, wait, _passes(training))
+    return None if parts is None else {name: round(share, 4) for name, share in parts.items()}
+
+
+def _queued_share(training: Training) -> float | None:
+    share = queued_share(training.signals)
+    return None if share is None else round(share, 4)
 
 
 def _best(training: Training, field: str, best: Any) -> float | None:

@@ -23,13 +23,12 @@ def measure(replay: Replay, deadline: Deadline, parameters: dict[str, Any]) -> d
     """Return how validation rows lie to training rows, and to those of the next pass.
 
     Returns:
-        `rows` and `trained` (of each side); `features` and `distinct` (largest number of distinct values in one: rows of few small ones
-        may be alike by chance); `same` (share of validation rows that were trained on, of the pass that has the fewest) and `repeated`
-        (share of them that came before in the pass); `jump` and `own_jump` (how much nearer
-        the nearest training row is than the dimension of the data allows, of validation rows and of training rows);
-        `told_apart` (how well trees tell validation from training, as an area under the curve; .5 is not at all);
-        `again` (share of rows that the next pass has at the same place) and `nearer` (how often the row at the same place of the next
-        pass is nearer than another; .5 is chance), None where there was one pass.
+        `rows` and `trained` (of each side); `features` and `distinct` (largest number of distinct values in one: rows of few small
+        ones may be alike by chance); `integer` (tokens, categories); `same` (share of validation rows that were trained on, of the
+        pass that has the fewest) and `repeated` (share of them that came before in the pass); `jump` and `own_jump` (how much nearer
+        the nearest training row is than the dimension of the data allows, of validation rows and of training rows); `again` (share
+        of rows that the next pass has at the same place) and `nearer` (how often the row at the same place of the next pass is
+        nearer than another; .5 is chance), None where there was one pass.
     """
     passes = [torch.cat(parts) for parts in replay.captures.passes if parts and len({part.shape[1:] for part in parts}) == 1]
     passes = [each for each in passes if len(each) >= FEWEST]
@@ -42,11 +41,12 @@ def measure(replay: Replay, deadline: Deadline, parameters: dict[str, Any]) -> d
     first = min((each for each in passes if each.shape[1:] == passes[0].shape[1:]), key=lambda each: _same(_table(each), train))
     held = _table(first)
     facts: dict[str, Any] = {"rows": len(held), "trained": len(train), "features": held.shape[1], "distinct": _distinct(train)}
+    facts["integer"] = not first.is_floating_point()
     facts |= {"same": _same(held, train), "repeated": 1.0 - len(np.unique(_hashes(held))) / len(held)}
     facts |= _again(first, passes)
     if first.is_floating_point():
         facts |= {"jump": _jump(held, train), "own_jump": _jump(train[::2], train[1::2])}
-    return facts if deadline.over else facts | {"told_apart": _told_apart(train, held)}
+    return facts
 
 
 def _table(tensor: Tensor) -> Floats:
@@ -97,15 +97,3 @@ def _jump(rows: Floats, among: Floats) -> float | None:
     growth = np.log(far[known] / near[known]) / np.log(_FAR / _NEAR)  # 1 / d
     predicted = near[known] / _NEAR**growth
     return float(np.median(np.minimum(predicted / np.maximum(nearest[known], 1e-12), 1e3)))
-
-
-def _told_apart(train: Floats, held: Floats) -> float:
-    from sklearn.ensemble import ExtraTreesClassifier
-    from sklearn.metrics import roc_auc_score
-    from sklearn.model_selection import cross_val_predict
-
-    most = min(len(train), len(held), 500)
-    rows = np.concatenate([train[:most], held[:most]])
-    labels = np.repeat([0, 1], most)
-    scores = cross_val_predict(ExtraTreesClassifier(60, random_state=0), rows, labels, cv=3, method="predict_proba")[:, 1]
-    return float(roc_auc_score(labels, scores))

@@ -56,7 +56,7 @@ class Replay:
         if not captures.batches:
             raise ReplayRefused(captures.refused or "no training step was captured")
         self.captures = captures
-        self._resizes: bool | None = None
+        self._layout: tuple[bool, bool] | None = None  # how a batch is cut: sizes are mapped, flattened rows are known
         first = captures.batches[0].modules
         # Batches of another model belong to another training (a later fold, the other half of a pair).
         self.batches = [batch for batch in captures.batches if batch.modules == first]
@@ -115,12 +115,17 @@ class Replay:
         """Return a batch's constants, cut to some rows and with its inputs changed."""
         from lossdoctor.record.capture import inputs
 
+        if rows is not None and len(rows) != batch.rows and self._layout is None:
+            self._layout = (False, False)
+            self._layout = self._find_layout()
         chosen = list(batch.program.constants)
         if change is not None:
             mine = {id(tensor) for tensor in inputs(batch)}
             chosen = [change(tensor) if id(tensor) in mine and tensor.is_floating_point() else tensor for tensor in chosen]
         if rows is not None:
-            for number, entries in row_constants(batch.program, batch.rows).items():
+            flat = self._layout is not None and self._layout[1]
+            entries_of = {**(_flattened(batch) if flat else {}), **row_constants(batch.program, batch.rows)}
+            for number, entries in entries_of.items():
                 chosen[number] = chosen[number][rows if entries == 1 else (rows[:, None] * entries + torch.arange(entries)).flatten()]
         return chosen
 
@@ -133,32 +138,43 @@ class Replay:
         return value if value.dim() == 0 else value.sum()  # type: ignore[no-any-return]
 
     def _cut(self, batch: Batch, models: list[nn.Module], constants: list[Tensor], rows: int) -> Any:
-        if self._resizes is None:
-            self._resizes = self._needs_resizing()
-        resize = (
-            (lambda size: size // batch.rows * rows if size >= batch.rows and size % batch.rows == 0 else size) if self._resizes else None
-        )
+        resizes = self._layout is not None and self._layout[0]
+        resize = (lambda size: size // batch.rows * rows if size >= batch.rows and size % batch.rows == 0 else size) if resizes else None
         return batch.program.run(models, constants, resize)
 
-    def _needs_resizing(self) -> bool:
-        """Find out whether whole numbers in the program are sizes of the batch: then the mean over its halves is that of the whole."""
+    def _find_layout(self) -> tuple[bool, bool]:
+        """Find out how a batch is cut: the mean over its halves is that of the whole.
+
+        Whole numbers in the program may be sizes of the batch, and constants that are several times as long as it may be its rows,
+        flattened in a way that no other constant shows.
+        """
         batch = next((batch for batch in self.batches if batch.rows > 1), None)
         if batch is None:
-            return False
+            return False, False
         models = [model.eval() for model in self.start()]
+        with torch.no_grad():
+            whole = float(self.loss_of(models, batch, self.constants(batch)))
+            layouts = [(resizes, flat) for flat in (False, True) for resizes in (False, True)]
+            gaps = [self._gap(models, batch, whole, layout) for layout in layouts]
+        best = min(range(4), key=gaps.__getitem__)
+        return layouts[best] if gaps[best] < 0.5 * gaps[0] else layouts[0]  # equal gaps: nothing was resized
+
+    def _gap(self, models: list[nn.Module], batch: Batch, whole: float, layout: tuple[bool, bool]) -> float:
+        """Return by how much the mean over the halves differs from the whole where a batch is cut in this way."""
+        self._layout = layout
         half = batch.rows // 2
-        whole = float(self.loss_of(models, batch, self.constants(batch)).detach())
-        gaps = []
-        for self._resizes in (False, True):
-            parts = [torch.arange(half), torch.arange(half, batch.rows)]
-            try:
-                values = [float(self.loss(models, batch, part).detach()) for part in parts]
-            except (RuntimeError, IndexError, ValueError):  # shapes do not meet
-                gaps.append(float("inf"))
-                continue
-            mean = (values[0] * half + values[1] * (batch.rows - half)) / batch.rows
-            gaps.append(abs(mean - whole))
-        return gaps[1] < 0.5 * gaps[0]  # equal gaps: nothing was resized
+        parts = [torch.arange(half), torch.arange(half, batch.rows)]
+        try:
+            values = [float(self.loss_of(models, batch, self.constants(batch, part), len(part))) for part in parts]
+        except (RuntimeError, IndexError, ValueError):  # shapes do not meet
+            return float("inf")
+        return abs((values[0] * half + values[1] * (batch.rows - half)) / batch.rows - whole)
+
+
+def _flattened(batch: Batch) -> dict[int, int]:
+    """Return which constants may be rows of the batch that were flattened: number to entries per row."""
+    lengths = {number: int(tensor.shape[0]) for number, tensor in enumerate(batch.program.constants) if tensor.dim()}
+    return {number: length // batch.rows for number, length in lengths.items() if length > batch.rows and length % batch.rows == 0}
 
 
 def _load(model: nn.Module, state: Mapping[str, Tensor]) -> None:

@@ -43,6 +43,7 @@ _PROBES = {
     "describe_modes": "modes",
     "describe_coverage": "coverage",
     "resident_memory": "memory",
+    "thread_times": "thread",
 }
 
 
@@ -237,6 +238,9 @@ class Samples:
             resident = self.run("memory", "resident_memory")
             if resident is not None:
                 self.write(track, Sample("memory", {"value": resident}), step)
+            for signal, value in zip(("cpu_seconds", "queued_seconds"), self.run("memory", "thread_times") or (), strict=False):
+                if value == value:
+                    self.write(track, Sample(signal, {"value": value}), step)
 
     def _write_coverage(self, track: Track, step: int, parameters: list[Tensor], changed: Tensor | None) -> None:
         models = [root.ref() for root in track.models]
@@ -288,6 +292,7 @@ class Samples:
         module = track.root.ref() if track.root is not None else None
         if module is not None:
             self.observer.fact(track, "model", model_fact(module))
+        self.observer.fact(track, "threads", torch.get_num_threads())
 
     # -- how a probe is run --------------------------------------------------------------------------------------------------
 

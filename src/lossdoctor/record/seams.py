@@ -9,13 +9,13 @@ from __future__ import annotations
 import functools
 import os
 from collections.abc import Callable
-from types import FunctionType
+from types import FunctionType, SimpleNamespace
 from typing import Any, TypeVar
 
 import torch
 import torch.nn.functional
 import torch.utils.data.dataloader
-from torch.compiler import is_compiling, is_dynamo_compiling
+from torch.compiler import is_dynamo_compiling
 from torch.nn.utils import clip_grad
 from torch.optim import lr_scheduler
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
@@ -53,6 +53,8 @@ LOSSES = (
 DROPOUTS = ("alpha_dropout", "dropout", "dropout1d", "dropout2d", "dropout3d", "feature_alpha_dropout")
 
 Function = TypeVar("Function", bound=Callable[..., Any])
+# `is_compiling` in two parts: dynamo answers the first by itself and never meets the second, which is set by `torch.export`.
+_flags: Any = torch.compiler if hasattr(torch.compiler, "_is_compiling_flag") else SimpleNamespace(_is_compiling_flag=False)
 _tracing = torch._C._get_tracing_state
 _transformed = torch._C._are_functorch_transforms_active
 
@@ -105,6 +107,7 @@ class Seams:
 
     def undo(self) -> None:
         """Take all patches out; what a later patch of somebody else covers stays, and passes calls on."""
+        self.observer.steady.leave(alike=True)
         self.observer.off = True
         self.observer.capture.stop()
         while self._undo:
@@ -160,7 +163,7 @@ def module_call(original: Any, observer: Observer) -> Any:
             return original(self, *args, **kwargs)
         if observer.depth and known and self._compiled_call_impl is None:
             return self._call_impl(*args, **kwargs)  # type: ignore[no-untyped-call]
-        if observer.depth or observer.off or is_compiling() or _tracing() or _transformed():
+        if observer.depth or observer.off or _flags._is_compiling_flag or _tracing() or _transformed():
             return original(self, *args, **kwargs)
         call = observer.forward_began(self, args, kwargs)
         if call is None:
@@ -190,7 +193,7 @@ def backward(original: Any, observer: Observer) -> Any:
     """See the outermost backward."""
 
     def backward(tensors: Any, *args: Any, **kwargs: Any) -> None:
-        if is_compiling() or observer.depth == 2 or observer.off:
+        if is_dynamo_compiling() or _flags._is_compiling_flag or observer.depth == 2 or observer.off:
             original(tensors, *args, **kwargs)
             return
         before = observer.depth
@@ -224,7 +227,15 @@ def loss(kind: str, original: Any, observer: Observer) -> Any:
     """See the outermost call of a known loss function."""
 
     def known_loss(*args: Any, **kwargs: Any) -> Any:
-        if is_compiling() or observer.in_loss or observer.depth == 2 or observer.off or _tracing() or _transformed():
+        if (
+            is_dynamo_compiling()
+            or _flags._is_compiling_flag
+            or observer.in_loss
+            or observer.depth == 2
+            or observer.off
+            or _tracing()
+            or _transformed()
+        ):
             return original(*args, **kwargs)
         observer.in_loss = True
         try:
@@ -242,7 +253,7 @@ def dropout(by_default: bool, original: Any, observer: Observer) -> Any:
     """See whether dropout is drawn."""
 
     def dropout(input: Any, p: float = 0.5, training: bool = by_default, *args: Any, **kwargs: Any) -> Any:
-        if not is_compiling() and training and p and not observer.off:
+        if not is_dynamo_compiling() and not _flags._is_compiling_flag and training and p and not observer.off:
             observer.drawn = True
         return original(input, p, training, *args, **kwargs)
 
@@ -254,7 +265,7 @@ def batch_norm(original: Any, observer: Observer) -> Any:
     """See whether statistics of the batch are used."""
 
     def batch_norm(input: Any, running_mean: Any, running_var: Any, weight: Any = None, bias: Any = None, training: bool = False, *rest: Any, **named: Any) -> Any:  # fmt: skip  # noqa: E501
-        if not is_compiling() and training and not observer.off:
+        if not is_dynamo_compiling() and not _flags._is_compiling_flag and training and not observer.off:
             observer.drawn = True
         return original(input, running_mean, running_var, weight, bias, training, *rest, **named)
 
@@ -286,7 +297,7 @@ def clip(original: Any, observer: Observer) -> Any:
 
     def clip_grad_norm_(parameters: Any, max_norm: float, *args: Any, **kwargs: Any) -> Any:
         norm = original(parameters, max_norm, *args, **kwargs)
-        if not is_compiling() and not observer.off:
+        if not is_dynamo_compiling() and not _flags._is_compiling_flag and not observer.off:
             observer.clipped(norm, max_norm)
         return norm
 
@@ -299,7 +310,7 @@ def clip_with_norm(original: Any, observer: Observer) -> Any:
 
     def clip_grads_with_norm_(parameters: Any, max_norm: float, total_norm: Any, *args: Any, **kwargs: Any) -> Any:
         result = original(parameters, max_norm, total_norm, *args, **kwargs)
-        if not is_compiling() and not observer.off:
+        if not is_dynamo_compiling() and not _flags._is_compiling_flag and not observer.off:
             observer.clipped(total_norm, max_norm)
         return result
 
@@ -335,7 +346,7 @@ def zero_grad(original: Any, observer: Observer) -> Any:
     """Know which optimisers' gradients are reset by their own method."""
 
     def zero_grad(self: Any, *args: Any, **kwargs: Any) -> None:
-        if not is_compiling() and id(self) not in observer.resetting:
+        if not is_dynamo_compiling() and not _flags._is_compiling_flag and id(self) not in observer.resetting:
             observer.zero_grad_called(self)
         original(self, *args, **kwargs)
 
@@ -348,7 +359,7 @@ def scale(original: Any, observer: Observer) -> Any:
 
     def scale(self: Any, outputs: Any) -> Any:
         scaled = original(self, outputs)
-        if not is_compiling() and not observer.off:
+        if not is_dynamo_compiling() and not _flags._is_compiling_flag and not observer.off:
             observer.scaled(self, outputs, scaled)
         return scaled
 
@@ -357,7 +368,7 @@ def scale(original: Any, observer: Observer) -> Any:
 
 def _step_pre(observer: Observer) -> Callable[..., Any]:
     def pre(optimizer: Any, args: Any, kwargs: Any) -> Any:
-        if is_compiling() or observer.off:
+        if is_dynamo_compiling() or _flags._is_compiling_flag or observer.off:
             return None
         closure = args[1] if len(args) > 1 else kwargs.get("closure")
         observer.step_began(optimizer, closure is not None)
@@ -386,7 +397,7 @@ def _closure(original: Any, optimizer: Any, observer: Observer) -> Any:
 
 def _step_post(observer: Observer) -> Callable[..., None]:
     def post(optimizer: Any, args: Any, kwargs: Any) -> None:
-        if not is_compiling() and not observer.off:
+        if not is_dynamo_compiling() and not _flags._is_compiling_flag and not observer.off:
             observer.step_ended(optimizer)
 
     return post

@@ -10,6 +10,10 @@ from typing import Any
 from lossdoctor.core.diagnosis import UNDETERMINED, Diagnosis, Finding
 from lossdoctor.report import words
 
+_SHOWN = 0.01  # of the time: smaller parts are in the JSON report
+_BUSY = 0.25  # starting value: on idle cores .00 to .05 of the working time is spent queueing, beside one busy loop per core .4 up
+_PARTS = {"waiting": "waiting for data", "loss": "loss and between", "optimiser": "optimiser", "script": "the script between steps"}
+
 
 def headline(diagnosis: Diagnosis) -> str:
     """Say the verdict in one line: title with probability, or the honest words where no fault is the verdict.
@@ -36,9 +40,9 @@ def headline(diagnosis: Diagnosis) -> str:
 
 def sure(finding: Finding) -> str:
     """Say how sure a finding is, with its trial where there was one."""
-    trial = f", {words.clean(finding.confirmed)} by a trial" if finding.confirmed in ("confirmed", "refuted") else ""
+    told = f", {words.clean(finding.confirmed)} by a trial" if finding.confirmed in ("confirmed", "refuted") else ""
     unclear = ", a trial was unclear" if finding.confirmed == "unclear" else ""
-    return words.likelihood(finding.probability) + trial + unclear
+    return words.likelihood(finding.probability) + told + unclear
 
 
 def level(diagnosis: Diagnosis) -> str:
@@ -107,6 +111,23 @@ def vitals(diagnosis: Diagnosis) -> str:
     if _is_number(figures.get("overhead_share")):
         parts.append(f"watching took {words.percent(figures['overhead_share'])}")
     return ", ".join(part for part in parts if part)
+
+
+def time(diagnosis: Diagnosis) -> str:
+    """Say where the time of the steps went, the largest part first; and that the machine was busy, where it was.
+
+    Example:
+        >>> time(Diagnosis(vitals={"time_shares": {"waiting": 0.7, "forward": 0.2, "backward": 0.1}, "queued_share": 0.4}))
+        'waiting for data 70%, forward 20%, backward 10%; the machine was busy with other work: 40% of the time queueing for a core'
+    """
+    shares = {name: share for name, share in (diagnosis.vitals.get("time_shares") or {}).items() if _is_number(share)}
+    ordered = sorted(((share, name) for name, share in shares.items() if share >= _SHOWN), reverse=True)
+    told = ", ".join(f"{_PARTS.get(name, words.clean(name))} {words.percent(share)}" for share, name in ordered)
+    queued: Any = diagnosis.vitals.get("queued_share")
+    if not _is_number(queued) or not queued >= _BUSY:
+        return told
+    busy = f"the machine was busy with other work: {words.percent(queued)} of the time queueing for a core"
+    return f"{told}; {busy}" if told else busy
 
 
 def _steps(figures: dict[str, Any]) -> str:
