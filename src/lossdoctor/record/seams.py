@@ -157,6 +157,7 @@ def module_call(original: Any, observer: Observer) -> Any:
     """See the outermost call of a module; nested ones pass at once."""
     # A nested call does what torch's own `__call__` does instead of calling it: one frame is put in the place of another.
     known = original.__code__.co_names == ("_compiled_call_impl", "_call_impl")
+    capture = observer.capture
 
     def __call__(self: torch.nn.Module, *args: Any, **kwargs: Any) -> Any:  # noqa: N807
         if is_dynamo_compiling():
@@ -168,7 +169,6 @@ def module_call(original: Any, observer: Observer) -> Any:
         call = observer.forward_began(self, args, kwargs)
         if call is None:
             return original(self, *args, **kwargs)
-        capture = observer.capture
         if capture.wanted:
             capture.forward_began(call.kind == "training", self, args, kwargs)
         observer.depth = 1
@@ -192,13 +192,15 @@ def module_call(original: Any, observer: Observer) -> Any:
 def backward(original: Any, observer: Observer) -> Any:
     """See the outermost backward."""
 
+    capture = observer.capture
+
     def backward(tensors: Any, *args: Any, **kwargs: Any) -> None:
-        if is_dynamo_compiling() or _flags._is_compiling_flag or observer.depth == 2 or observer.off:
+        if is_dynamo_compiling() or observer.depth == 2 or observer.off or _flags._is_compiling_flag:
             original(tensors, *args, **kwargs)
             return
         before = observer.depth
-        if observer.capture.wanted:
-            observer.capture.backward_began(tensors)
+        if capture.wanted:
+            capture.backward_began(tensors)
         observer.backward_began(tensors)
         observer.depth = 2
         try:
@@ -214,9 +216,11 @@ def backward(original: Any, observer: Observer) -> Any:
 def tensor_backward(original: Any, observer: Observer) -> Any:
     """Stop watching functions before `backward`, which is one of them; `torch.autograd.backward` is where it is seen."""
 
+    capture = observer.capture
+
     def backward(self: torch.Tensor, *args: Any, **kwargs: Any) -> None:
-        if observer.capture.wanted:
-            observer.capture.pause()
+        if capture.wanted:
+            capture.pause()
         original(self, *args, **kwargs)
 
     return backward
