@@ -86,7 +86,6 @@ class Seams:
         observer = self.observer
         self._patch(torch.nn.Module, "__call__", module_call)
         self._patch(torch.autograd, "backward", backward)
-        self._patch(torch.Tensor, "backward", tensor_backward)
         for name in LOSSES:
             self._patch(torch.nn.functional, name, functools.partial(loss, name))
         for name in DROPOUTS:
@@ -97,11 +96,13 @@ class Seams:
             self._patch(owner, "clip_grad_norm_", clip)
             self._patch(owner, "clip_grads_with_norm_", clip_with_norm)
         self._patch(torch.optim.Optimizer, "__init__", optimizer_made)
-        self._patch(torch.optim.Optimizer, "zero_grad", zero_grad)
         self._patch(torch.amp.GradScaler, "scale", scale)
         for kind in vars(lr_scheduler).values():
             if isinstance(kind, type) and issubclass(kind, lr_scheduler.LRScheduler):
                 self._patch(kind, "__init__", scheduler_made)
+        observer.capture.watch_backward = self._sometimes(torch.Tensor, "backward", tensor_backward)
+        observer.watch_zero_grad = self._sometimes(torch.optim.Optimizer, "zero_grad", zero_grad)
+        observer.watch_zero_grad(True)
         self._undo.append(register_optimizer_step_pre_hook(_step_pre(observer)).remove)
         self._undo.append(register_optimizer_step_post_hook(_step_post(observer)).remove)
 
@@ -114,21 +115,24 @@ class Seams:
             self._undo.pop()()
 
     def _patch(self, owner: Any, name: str, make: Callable[[Any, Observer], Any]) -> None:
-        if name not in vars(owner):
-            return  # this torch has no such function
+        if name in vars(owner):  # else this torch has no such function
+            self._sometimes(owner, name, make)(True)
+
+    def _sometimes(self, owner: Any, name: str, make: Callable[[Any, Observer], Any]) -> Callable[[bool], None]:
+        """Return what puts a patch in place and takes it out again: one that is rarely needed costs nothing meanwhile."""
         original = vars(owner)[name]
         wrapper = make(original, self.observer)
         functools.update_wrapper(wrapper, original)
         if owner is torch.nn.functional:  # torch.jit.script and dynamo take the original
             vars(wrapper).update({"__script_if_tracing_wrapper": True, "__original_fn": original})
         _never_compile_alone(wrapper)
-        setattr(owner, name, wrapper)
 
-        def restore() -> None:
-            if vars(owner).get(name) is wrapper:
-                setattr(owner, name, original)
+        def switch(on: bool) -> None:
+            if vars(owner).get(name) is (original if on else wrapper):  # else somebody has covered ours
+                setattr(owner, name, wrapper if on else original)
 
-        self._undo.append(restore)
+        self._undo.append(lambda: switch(False))
+        return switch
 
 
 def _never_compile_alone(wrapper: Any) -> None:

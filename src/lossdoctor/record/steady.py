@@ -159,7 +159,11 @@ class Steady:
             if self.gaps.measuring:
                 self.gaps.stop(self)
             first = args[0] if args else None
-            self.rows = first.size(0) if type(first) is Tensor and first.dim() else rows_of(args, kwargs)
+            if type(first) is Tensor:
+                shape = first.shape
+                self.rows = shape[0] if shape else 1
+            else:
+                self.rows = rows_of(args, kwargs)
             if self.loaders.seconds:
                 self.loader, self.loaders.seconds = self.loaders.seconds, 0.0
             self.phase = _IN_FORWARD
