@@ -361,3 +361,12 @@ def test_stop_after_ends_at_the_first_backward_after_so_many_steps() -> None:
         assert len(train(steps=4)) == 4
     finally:
         hooks.undo()
+
+
+def test_stop_early_moves_nothing_afterwards() -> None:
+    untreated = train(steps=12)
+    with treated("stop_early", steps=5) as hooks:
+        losses = train(steps=12)
+    assert losses[:6] == untreated[:6]
+    assert len(set(losses[5:])) == 1
+    assert hooks.acted == {"stop_early"}

@@ -86,7 +86,6 @@ class Seams:
         observer = self.observer
         self._patch(torch.nn.Module, "__call__", module_call)
         self._patch(torch.autograd, "backward", backward)
-        self._patch(torch.Tensor, "backward", tensor_backward)
         for name in LOSSES:
             self._patch(torch.nn.functional, name, functools.partial(loss, name))
         for name in DROPOUTS:
@@ -97,11 +96,13 @@ class Seams:
             self._patch(owner, "clip_grad_norm_", clip)
             self._patch(owner, "clip_grads_with_norm_", clip_with_norm)
         self._patch(torch.optim.Optimizer, "__init__", optimizer_made)
-        self._patch(torch.optim.Optimizer, "zero_grad", zero_grad)
         self._patch(torch.amp.GradScaler, "scale", scale)
         for kind in vars(lr_scheduler).values():
             if isinstance(kind, type) and issubclass(kind, lr_scheduler.LRScheduler):
                 self._patch(kind, "__init__", scheduler_made)
+        observer.capture.watch_backward = self._sometimes(torch.Tensor, "backward", tensor_backward)
+        observer.watch_zero_grad = self._sometimes(torch.optim.Optimizer, "zero_grad", zero_grad)
+        observer.watch_zero_grad(True)
         self._undo.append(register_optimizer_step_pre_hook(_step_pre(observer)).remove)
         self._undo.append(register_optimizer_step_post_hook(_step_post(observer)).remove)
 
@@ -114,21 +115,24 @@ class Seams:
             self._undo.pop()()
 
     def _patch(self, owner: Any, name: str, make: Callable[[Any, Observer], Any]) -> None:
-        if name not in vars(owner):
-            return  # this torch has no such function
+        if name in vars(owner):  # else this torch has no such function
+            self._sometimes(owner, name, make)(True)
+
+    def _sometimes(self, owner: Any, name: str, make: Callable[[Any, Observer], Any]) -> Callable[[bool], None]:
+        """Return what puts a patch in place and takes it out again: one that is rarely needed costs nothing meanwhile."""
         original = vars(owner)[name]
         wrapper = make(original, self.observer)
         functools.update_wrapper(wrapper, original)
         if owner is torch.nn.functional:  # torch.jit.script and dynamo take the original
             vars(wrapper).update({"__script_if_tracing_wrapper": True, "__original_fn": original})
         _never_compile_alone(wrapper)
-        setattr(owner, name, wrapper)
 
-        def restore() -> None:
-            if vars(owner).get(name) is wrapper:
-                setattr(owner, name, original)
+        def switch(on: bool) -> None:
+            if vars(owner).get(name) is (original if on else wrapper):  # else somebody has covered ours
+                setattr(owner, name, wrapper if on else original)
 
-        self._undo.append(restore)
+        self._undo.append(lambda: switch(False))
+        return switch
 
 
 def _never_compile_alone(wrapper: Any) -> None:
@@ -157,6 +161,7 @@ def module_call(original: Any, observer: Observer) -> Any:
     """See the outermost call of a module; nested ones pass at once."""
     # A nested call does what torch's own `__call__` does instead of calling it: one frame is put in the place of another.
     known = original.__code__.co_names == ("_compiled_call_impl", "_call_impl")
+    capture = observer.capture
 
     def __call__(self: torch.nn.Module, *args: Any, **kwargs: Any) -> Any:  # noqa: N807
         if is_dynamo_compiling():
@@ -168,7 +173,6 @@ def module_call(original: Any, observer: Observer) -> Any:
         call = observer.forward_began(self, args, kwargs)
         if call is None:
             return original(self, *args, **kwargs)
-        capture = observer.capture
         if capture.wanted:
             capture.forward_began(call.kind == "training", self, args, kwargs)
         observer.depth = 1
@@ -192,13 +196,15 @@ def module_call(original: Any, observer: Observer) -> Any:
 def backward(original: Any, observer: Observer) -> Any:
     """See the outermost backward."""
 
+    capture = observer.capture
+
     def backward(tensors: Any, *args: Any, **kwargs: Any) -> None:
-        if is_dynamo_compiling() or _flags._is_compiling_flag or observer.depth == 2 or observer.off:
+        if is_dynamo_compiling() or observer.depth == 2 or observer.off or _flags._is_compiling_flag:
             original(tensors, *args, **kwargs)
             return
         before = observer.depth
-        if observer.capture.wanted:
-            observer.capture.backward_began(tensors)
+        if capture.wanted:
+            capture.backward_began(tensors)
         observer.backward_began(tensors)
         observer.depth = 2
         try:
@@ -214,9 +220,11 @@ def backward(original: Any, observer: Observer) -> Any:
 def tensor_backward(original: Any, observer: Observer) -> Any:
     """Stop watching functions before `backward`, which is one of them; `torch.autograd.backward` is where it is seen."""
 
+    capture = observer.capture
+
     def backward(self: torch.Tensor, *args: Any, **kwargs: Any) -> None:
-        if observer.capture.wanted:
-            observer.capture.pause()
+        if capture.wanted:
+            capture.pause()
         original(self, *args, **kwargs)
 
     return backward

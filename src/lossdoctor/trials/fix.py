@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import dataclasses
+import difflib
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -64,7 +66,9 @@ def add(fix: Fix, candidate: Candidate, training: Training) -> None:
         if source is None:
             continue
         now = Source(path, fix.texts.get(path, source.text))
-        text = edited(now, candidate.value, _moved(training, source, now), candidate.finding.where if now.text == source.text else None)
+        text = edited(
+            now, dict(candidate.value), _moved(training, source, now), candidate.finding.where if now.text == source.text else None
+        )
         if text is not None and text != now.text:
             fix.sources[path], fix.texts[path] = source, text
             fix.slugs.append(candidate.finding.slug)
@@ -79,19 +83,12 @@ def _files(training: Training, where: Location | None) -> Sequence[str]:
 
 def _moved(training: Training, before: Source, after: Source) -> Training:
     """Return the training with its places where an earlier edit has put them."""
-    import dataclasses
-    import difflib
-
     if before.text == after.text:
         return training
-    lines = [part.splitlines() for part in (before.text, after.text)]
-    now = {
-        block.a + offset + 1: block.b + offset + 1
-        for block in difflib.SequenceMatcher(None, *lines, autojunk=False).get_matching_blocks()
-        for offset in range(block.size)
-    }
-    places: Mapping[str, list[object]] = training.fact("where") or {}
-    kept = {name: [file, now[line]] for name, (file, line) in places.items() if file == before.path and line in now}  # type: ignore[index]
+    matcher = difflib.SequenceMatcher(None, before.text.splitlines(), after.text.splitlines(), autojunk=False)
+    now = {block.a + offset + 1: block.b + offset + 1 for block in matcher.get_matching_blocks() for offset in range(block.size)}
+    places = training.fact("where") or {}
+    kept = {name: [file, now[line]] for name, (file, line) in places.items() if file == before.path and line in now}
     return dataclasses.replace(training, facts={**training.facts, "where": kept})
 
 

@@ -70,8 +70,18 @@ def _targets(parameters: Mapping[str, Any], finding: Finding, training: Training
     return {"name": "scale_targets", "parameters": {"mean": mean, "spread": spread, "squared": rows[0]["kind"] == "mse_loss"}}
 
 
+def _early(parameters: Mapping[str, Any], finding: Finding, training: Training) -> Value:
+    """End learning where validation was best: its loss, or its score where that is all there is."""
+    for field, sign in (("loss", 1.0), ("correct", -1.0), ("r2", -1.0)):
+        known = [(sign * float(row[field]), row.step) for row in training.rows.get("validation", []) if row.get(field) is not None]
+        if len(known) > 1:
+            return {"name": "stop_early", "parameters": {"steps": min(known)[1]}}
+    raise NoTreatment("validation was not seen often enough to tell where it was best")
+
+
 _FITS: dict[str, Callable[[Mapping[str, Any], Finding, Training], Value]] = {
     "set_update_ratio": _rate,
     "step_after_backward": _step,
     "scale_targets": _targets,
+    "stop_early": _early,
 }
