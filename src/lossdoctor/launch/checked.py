@@ -20,7 +20,7 @@ from lossdoctor.launch.supervisor import Ending, Job, interpreter_options
 
 _START = Path(__file__).with_name("start.py")
 _LAST_LINES = 20
-WORKUP_SECONDS = 12.0  # the report then stands within 40 s of the start
+WORKUP_SECONDS = 10.0  # the report then stands within 40 s of the start
 
 
 @dataclass(frozen=True)
