@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from lossdoctor.core.diagnosis import Diagnosis
     from lossdoctor.core.run import Run, Training
     from lossdoctor.launch.ask import Ask
+    from lossdoctor.trials.fix import Fix
 
 
 @dataclass(frozen=True)
@@ -139,8 +140,39 @@ def diagnose_folder(folder: Path, choice: Choice) -> Diagnosis:
         LossdoctorError: where the folder holds no run.
     """
     from lossdoctor.core.store import load_run
+    from lossdoctor.trials.results import attach
 
-    return diagnose_run(load_run(folder), None, choice)
+    diagnosis = diagnose_run(load_run(folder), None, choice)
+    attach(diagnosis, folder)
+    return diagnosis
+
+
+def confirm_folder(folder: Path, choice: Choice, limit: float | None = None, *, edit: bool = False) -> tuple[Diagnosis, Fix | None]:
+    """Try the treatments of what a recorded run is diagnosed with, and keep the trials in its folder.
+
+    Args:
+        folder: of the run.
+        choice: which faults to look for.
+        limit: seconds for each trial; twice the run's time and twenty seconds where None.
+        edit: whether to look for the fix as an edit of the source, and to try that.
+
+    Returns:
+        The diagnosis with the trials, and the fix where it was asked for.
+
+    Raises:
+        LossdoctorError: the folder holds no run, its script cannot be started again, or the disk is short.
+    """
+    from lossdoctor.core.store import load_run
+    from lossdoctor.trials.confirm import Confirmer, cores
+    from lossdoctor.trials.fix import fix_of
+    from lossdoctor.trials.results import attach
+
+    run = load_run(folder)
+    diagnosis = diagnose_run(run, None, choice)
+    confirmation = Confirmer(folder, run, limit, choice.say, workers=cores()).confirm(diagnosis)
+    fix = fix_of(confirmation, run) if edit else None
+    attach(diagnosis, folder)
+    return diagnosis, fix
 
 
 def check_choice(choice: Choice) -> None:

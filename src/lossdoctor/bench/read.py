@@ -17,12 +17,13 @@ from pathlib import Path
 import click
 import numpy as np
 
+from lossdoctor.readers.parts.arrow import installed
 from lossdoctor.readers.parts.crc import crc32c, masked
 
 ROWS = 1_000_000
 TAGS = ("train/loss", "train/lr", "train/grad_norm", "val/loss")
-# Bars of the project: times the stock reader, times pandas (no pyarrow is used: our own parser is as quick as it, import and all), bytes.
-TENSORBOARD, PANDAS, MEMORY = 15.0, 10.0, 500e6
+# Bars of the project: times the stock reader, times pandas with pyarrow installed and without, bytes.
+TENSORBOARD, PANDAS_ARROW, PANDAS, MEMORY = 15.0, 4.0, 10.0, 500e6
 
 _OURS = """
 import json, resource, sys, time
@@ -37,6 +38,7 @@ diagnosis = read(sys.argv[1])
 seconds = time.process_time() - begun
 print(json.dumps({"seconds": seconds, "memory": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024, "verdict": diagnosis.verdict}))
 """
+_WITHOUT_ARROW = "import sys; sys.modules['pyarrow'] = None\n" + _OURS
 _STOCK = """
 import json, sys, time
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
@@ -171,8 +173,13 @@ def main(rows: int, stock: str | None, turns: int) -> None:
         else:
             theirs = measure(_STOCK, folder / "events.out.tfevents.1", python, turns=1)
             _tell("TensorBoard file", ours, theirs, f"at least {TENSORBOARD:g} times quicker", theirs.seconds / ours.seconds)
-        ours, theirs = measure(_OURS, folder / "log.csv", turns=turns), measure(_PANDAS, folder / "log.csv", turns=turns)
-        _tell("CSV", ours, theirs, f"within {PANDAS:g} times, in {MEMORY / 1e6:.0f} MB", ours.seconds / theirs.seconds)
+        theirs = measure(_PANDAS, folder / "log.csv", turns=turns)
+        ways = {"without pyarrow": (_WITHOUT_ARROW, PANDAS)}
+        if installed():
+            ways["with pyarrow"] = (_OURS, PANDAS_ARROW)
+        for name, (code, bar) in ways.items():
+            ours = measure(code, folder / "log.csv", turns=turns)
+            _tell(f"CSV {name}", ours, theirs, f"within {bar:g} times, in {MEMORY / 1e6:.0f} MB", ours.seconds / theirs.seconds)
 
 
 def _tell(name: str, ours: Cost, theirs: Cost, bar: str, ratio: float) -> None:

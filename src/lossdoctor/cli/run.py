@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import click
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from pathlib import Path
 
-    from lossdoctor.session import Outcome
+    from lossdoctor.session import Choice, Outcome
 
 
 @click.command(context_settings={"allow_interspersed_args": False})
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 @_options.reporting
 @_options.out
 @_options.recording
+@click.option("--confirm", is_flag=True, help="Then try the treatment of what was found, as `lossdoctor confirm` does.")
 @click.argument("script", metavar="SCRIPT")
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED, metavar="[ARGS]...")
 def command(
@@ -38,6 +40,7 @@ def command(
     max_steps: int | None,
     budget: float,
     workup: str,
+    confirm: bool,
 ) -> None:
     """Watch SCRIPT train as python would run it with ARGS, and say what is wrong with it.
 
@@ -55,8 +58,23 @@ def command(
         raise UsageError(f"no such script: {script!r}")
     job = Job((script, *arguments), out.absolute(), module, budget, max_steps)
     outcome = watch_script(job, choice, modules=_modules(quiet))
+    if confirm and outcome.folder is not None and outcome.diagnosis is not None:
+        outcome = _confirmed(outcome, outcome.folder, choice)
     failed = _tell(outcome, file, quiet, fail_on)
     end_as(1 if failed and outcome.ending.status == 0 else outcome.ending.status)
+
+
+def _confirmed(outcome: Outcome, folder: Path, choice: Choice) -> Outcome:
+    """Try the treatments; what keeps us from it is told, and the report stands without."""
+    from lossdoctor.session import confirm_folder
+
+    try:
+        return replace(outcome, diagnosis=confirm_folder(folder, choice)[0])
+    except KeyboardInterrupt:
+        _report.say("interrupted before the trials were over; `lossdoctor confirm` starts them again")
+    except Exception as error:
+        _say_error(error, folder)
+    return outcome
 
 
 def _modules(quiet: bool) -> list[str]:

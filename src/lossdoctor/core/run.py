@@ -59,6 +59,8 @@ class Series:
     def finite(self) -> Series:
         """Keep the steps at which a scalar series is finite."""
         keep = np.isfinite(self.values)
+        if keep.all():
+            return self
         return Series(self.steps[keep], self.values[keep], self.names)
 
     def between(self, start: int, stop: int) -> Series:

@@ -8,6 +8,7 @@ import numpy as np
 
 from lossdoctor.core.run import Floats, Series, Training
 from lossdoctor.derive.noise import noise_floor
+from lossdoctor.derive.remember import remembered
 from lossdoctor.derive.smooth import blocks, tail
 
 # Parts that a curve is averaged to: few enough to smooth, enough to see where it bends.
@@ -58,6 +59,7 @@ class Shape:
         return self.noise / float(np.sqrt(max(1.0, self.count / max(1, len(self.means)))))
 
 
+@remembered
 def shape(loss: Series) -> Shape | None:
     """Describe a loss curve; None for fewer than two finite values.
 

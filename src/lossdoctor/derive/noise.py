@@ -5,10 +5,12 @@ from __future__ import annotations
 import numpy as np
 
 from lossdoctor.core.run import Series
+from lossdoctor.derive.remember import remembered
 
 TO_SIGMA = 1.4826  # median absolute deviation to standard deviation, for normal noise
 
 
+@remembered
 def noise_floor(series: Series) -> float:
     """Estimate the standard deviation of the noise around a curve that bends slowly.
 
@@ -32,6 +34,7 @@ def noise_floor(series: Series) -> float:
     return float(TO_SIGMA * np.median(np.abs(second)) / np.sqrt(6.0))
 
 
+@remembered
 def spread(series: Series) -> float:
     """Return the robust standard deviation of the values themselves (their median absolute deviation, scaled).
 

@@ -7,10 +7,12 @@ from collections.abc import Callable
 import numpy as np
 
 from lossdoctor.core.run import Floats, Series
+from lossdoctor.derive.remember import remembered
 
 CHUNK = 65_536  # rows of windows held at once, so that a million values need megabytes and not gigabytes
 
 
+@remembered
 def blocks(series: Series, count: int = 60) -> Series:
     """Average a scalar series over consecutive blocks of (nearly) equal length; values that are not finite are left out.
 

@@ -9,8 +9,10 @@ from lossdoctor.core.diagnosis import UNDETERMINED, Diagnosis
 from lossdoctor.core.fault import faults
 from lossdoctor.core.run import Training
 
-# Cheapest first: what each took on small problems, one busy core (0.03, 0.3 to 5, 1, 1, 1 to 3, 3 to 6 s).
-ORDER = ("standardise", "memorise", "rate", "unseen", "baseline", "throughput")
+# Cheapest first: what each took on small problems, one busy core (.1, .1, .1, .03, .5, .3 to 5, 0 or 3, 1, 1, 1 to 3, 3 to 6 s).
+ORDER = ("mixing", "tokens", "stress", "standardise", "held_out", "memorise", "terms", "rate", "unseen", "baseline", "throughput")
+# Done whatever is suspected, for what they find leaves no trace in the curves.
+ALWAYS = ("mixing", "tokens", "stress", "held_out", "terms")
 # What `check` does: all that could settle what is open. What a machine gives is `lossdoctor machine`'s question.
 CHECKS = tuple(name for name in ORDER if name != "throughput")
 
@@ -24,7 +26,7 @@ def next_experiment(diagnosis: Diagnosis, training: Training, full: bool = False
         full: do all of them, whatever is open.
         asked: those that were done or tried.
     """
-    wanted = set(ORDER) if full else _wanted(diagnosis)
+    wanted = set(ORDER) if full else {*ALWAYS, *_wanted(diagnosis)}
     return next((name for name in ORDER if name in wanted and name not in asked), None)
 
 

@@ -49,12 +49,12 @@ def examples(replay: Replay, share: float = 0.25) -> Examples:
     """
     rows: list[tuple[list[Tensor], Tensor]] = []
     for batch in replay.batches:
-        found = _rows_of(batch)
+        found = rows_of(batch)
         if found is not None:
             rows.append(found)
     if not rows:
         raise ReplayRefused("no targets were found among what the loss is made of")
-    features = torch.cat([_flat(given) for given, _ in rows]).double()
+    features = torch.cat([flat(given) for given, _ in rows]).double()
     targets = torch.cat([target.reshape(len(target), -1) for _, target in rows])
     hashes = row_hashes([features])
     _, first = np.unique(hashes, return_index=True)
@@ -66,7 +66,8 @@ def examples(replay: Replay, share: float = 0.25) -> Examples:
     return Examples(kind, features.numpy()[first], chosen[:, 0] if kind == "classes" else chosen, held_out, integer)
 
 
-def _rows_of(batch: Batch) -> tuple[list[Tensor], Tensor] | None:
+def rows_of(batch: Batch) -> tuple[list[Tensor], Tensor] | None:
+    """Return the inputs of a captured step and its targets, both by row; None where they cannot be told apart."""
     given = [tensor for tensor in inputs(batch) if tensor.dim() and tensor.shape[0] == batch.rows]
     mine = {id(tensor) for tensor in given}
     constants = batch.program.constants
@@ -82,7 +83,8 @@ def _rows_of(batch: Batch) -> tuple[list[Tensor], Tensor] | None:
     return given, targets[0]
 
 
-def _flat(given: Sequence[Tensor]) -> Tensor:
+def flat(given: Sequence[Tensor]) -> Tensor:
+    """Return the tensors of each row as one row of numbers."""
     table = torch.cat([tensor.reshape(len(tensor), -1).double() for tensor in given], 1)
     if table.shape[1] > _MOST_FEATURES:  # evenly spaced columns stand for a large image
         table = table[:, torch.linspace(0, table.shape[1] - 1, _MOST_FEATURES).long()]

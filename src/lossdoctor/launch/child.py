@@ -22,6 +22,7 @@ from typing import Any
 from lossdoctor.launch.isolation import can_enter_namespaces
 
 _START = Path(__file__).with_name("start.py")
+_running: set[subprocess.Popen[bytes]] = set()
 
 
 @dataclass(frozen=True)
@@ -56,6 +57,9 @@ def repeat(
     seconds: float,
     way: str | None = None,
     treats: str = "lossdoctor.trials.treatments",
+    *,
+    number: int | None = None,
+    edits: Mapping[str, str] | None = None,
 ) -> Repetition:
     """Run the script of a recorded run again.
 
@@ -66,6 +70,8 @@ def repeat(
         seconds: time limit; the child is then killed with all its children.
         way: how to shut it off; the best that the machine allows where left out.
         treats: the module whose `apply` interprets treatments in the child.
+        number: seeds the interpreter and is added to every seed that the script sets; random numbers are left alone where None.
+        edits: path to text that the child sees in its place; needs namespaces.
 
     Raises:
         OSError: `private.json` cannot be read.
@@ -83,7 +89,9 @@ def repeat(
         "ending": str(word),
         "ask": "",
         "isolation": {"way": way, "keep": str(scratch)},
-        "treatments": list(treatments),
+        "number": number,
+        "edits": dict(edits or {}),
+        "treatments": [*treatments, *([{"name": "shift_seeds", "parameters": {"number": number}}] if number is not None else [])],
         "treats": treats,
     }
     began = time.monotonic()
@@ -106,15 +114,27 @@ def repeat(
 
 def _wait(child: subprocess.Popen[bytes], seconds: float) -> bool:
     """Wait for the child; end it and its children where it takes too long, or where we are ended ourselves."""
+    _running.add(child)
     try:
         child.wait(seconds)
         return False
     except subprocess.TimeoutExpired:
         return True
     finally:
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(child.pid, signal.SIGKILL)
+        _end(child)
         child.wait()
+        _running.discard(child)
+
+
+def end_all() -> None:
+    """End every repetition that runs, so that threads that wait for one go on; for an interrupted command."""
+    for child in list(_running):
+        _end(child)
+
+
+def _end(child: subprocess.Popen[bytes]) -> None:
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(child.pid, signal.SIGKILL)
 
 
 def _told(word: Path) -> dict[str, Any]:

@@ -94,6 +94,12 @@ def can_enter_namespaces() -> str:
     return "" if done.returncode == 0 else (done.stderr.strip().splitlines() or ["unknown reason"])[-1]
 
 
+def end_with_parent() -> None:
+    """Have this process end when the one that started it does, also by `kill -9` (Linux only)."""
+    if sys.platform == "linux":
+        _call("prctl", _DIE_WITH_PARENT, 9, 0, 0, 0)
+
+
 def _call(name: str, *arguments: int | bytes | None) -> None:
     library = ctypes.CDLL(None, use_errno=True)
     if getattr(library, name)(*arguments) != 0:
@@ -210,7 +216,7 @@ def _become_first_process(root: str) -> None:
         _, status = os.waitpid(child, 0)
         code = os.waitstatus_to_exitcode(status)
         os._exit(code if code >= 0 else 128 - code)
-    _call("prctl", _DIE_WITH_PARENT, 9, 0, 0, 0)
+    end_with_parent()
     _mount("proc", f"{root}/proc", "proc", _NO_SUID)
 
 

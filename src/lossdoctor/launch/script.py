@@ -39,6 +39,8 @@ def main() -> None:
     sys.orig_argv = [*interpreter, *(["-m"] if job["module"] else []), *rest]
     if "isolation" in job:
         _shut_off(job["isolation"])
+        # By name: the launcher does not know trials, the session does.
+        importlib.import_module("lossdoctor.trials.prepare").prepare(job.get("number"), job.get("edits", {}))
     job["process"] = os.getpid()
     _arm(job, rest)
     if "until" in job:
@@ -80,6 +82,9 @@ def _shut_off(isolation: dict[str, str]) -> None:
     """Shut this process off before it repeats a script; it does not run at all where that fails."""
     from pathlib import Path
 
+    from lossdoctor.launch.isolation import end_with_parent
+
+    end_with_parent()
     if isolation["way"] == "namespaces":
         from lossdoctor.launch.isolation import enter_namespaces
 

@@ -6,7 +6,7 @@ then ever fewer, so that data that arrive sorted are seen as well.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -20,6 +20,8 @@ ROWS = 1000  # below about 250 rows a baseline's answer is "unknown"; a thousand
 MOST_ROWS = 4000
 BATCH_BYTES = 64 << 20
 WEIGHT_BYTES = 500 << 20
+MOST_PASSES = 3  # validation passes whose inputs are kept: two show whether their data change, of one more the first may be a trial
+PASS_ROWS, PASS_BYTES = 500, 8 << 20  # of one pass
 
 
 @dataclass
@@ -51,13 +53,14 @@ class Captures:
         models: the models that the batches call.
         initial: their weights and buffers before the first step, or None where they are too large.
         training: whether each model was in training mode.
-        optimizers: those that exist, with their settings before the first step.
+        passes: of the first validation passes, the inputs of their forwards.
     """
 
     models: list[torch.nn.Module] = field(default_factory=list)
     initial: list[dict[str, Tensor] | None] = field(default_factory=list)
     training: list[dict[str, bool]] = field(default_factory=list)
     batches: list[Batch] = field(default_factory=list)
+    passes: list[list[Tensor]] = field(default_factory=list)
     refused: str = ""
 
     @property
@@ -79,6 +82,7 @@ class Capture:
         self.wanted = True
         self._left = batch_bytes
         self._weight_bytes = weight_bytes
+        self.watch_backward: Callable[[bool], None] = lambda on: None  # has `pause` called before any `Tensor.backward`
         self._tracer: Tracer | None = None
         self._random: Tensor | None = None
         self._failures = 0
@@ -101,6 +105,7 @@ class Capture:
             if self._tracer is None:
                 self._random = torch.get_rng_state()
                 self._tracer = Tracer(self._left)
+                self.watch_backward(True)
             self._know(module)
             self._tracer.module_began(module, args, kwargs)
 
@@ -110,6 +115,19 @@ class Capture:
             return
         with self._guarded():
             self._tracer.module_ended(result)
+
+    def validates(self, first: bool, values: Iterable[Any]) -> None:
+        """Keep what enters a forward of a validation pass, of the first passes and their first rows."""
+        passes = self.held.passes
+        if first and len(passes) <= MOST_PASSES:
+            passes.append([])
+        if not passes or len(passes) > MOST_PASSES:
+            return
+        given = next((value for value in values if isinstance(value, Tensor) and value.dim()), None)
+        left = PASS_ROWS - sum(len(tensor) for tensor in passes[-1])
+        if given is None or left <= 0 or given[:left].numel() * given.element_size() > PASS_BYTES * len(given[:left]) / PASS_ROWS:
+            return
+        passes[-1].append(given[:left].detach().to("cpu", copy=True))
 
     def stop(self) -> None:
         """Capture nothing more."""
@@ -125,6 +143,7 @@ class Capture:
         """Forget the step under way: its forward raised, or belongs to no training step."""
         self.pause()
         self._tracer = None
+        self.watch_backward(False)
 
     def backward_began(self, loss: Any) -> None:
         """Before backward: the program of the step ends here."""
@@ -133,6 +152,7 @@ class Capture:
         if tracer is None:
             return
         tracer.pause()
+        self.watch_backward(False)
         with self._guarded():
             program = tracer.finish(loss) if isinstance(loss, Tensor) else None
             if program is not None:

@@ -68,6 +68,7 @@ class Observer:
         self.began = self.clock()
         self.optimizers = Optimizers()
         self.resetting: set[int] = set()  # optimisers whose own `zero_grad` was called
+        self.watch_zero_grad: Callable[[bool], None] = lambda on: None  # on as long as there are others
         self._schedulers: list[str] = []
         self._waiting: list[Track] = []  # tracks whose gradients were not reset since their last step
         self._pending: list[Window] = []  # backward calls that no optimiser has taken
@@ -285,6 +286,7 @@ class Observer:
             self.steady.leave()
             self.optimizers.of(optimizer)
             self.resetting.discard(id(optimizer))
+            self.watch_zero_grad(True)
             if not self.looking:
                 self.looking, self.places = True, {}
                 self.samples.training_began()
@@ -304,6 +306,8 @@ class Observer:
         if not self.off:
             self.resetting.add(id(optimizer))
             self.optimizers.of(optimizer).reset = True
+            if self.optimizers.all_reset():
+                self.watch_zero_grad(False)
 
     def step_began(self, optimizer: Any, closure: bool) -> None:
         """Note the start of an optimiser's step."""

@@ -122,6 +122,10 @@ class Pairing(TorchFunctionMode):
         """Forget all outputs and what they met."""
         self._known: dict[int, tuple[weakref.ref[Tensor], str, Any]] = {}
         self._hits: dict[Any, Met] = {}
+        self._plain: dict[Any, Met] = {}
+        self._raw: dict[Any, weakref.ref[Tensor]] = {}
+        self._targets: dict[Any, Tensor] = {}
+        self._decisions: dict[Any, weakref.ref[Tensor]] = {}
         self._differences: dict[Any, Met] = {}
         self.operations = 0
 
@@ -130,6 +134,8 @@ class Pairing(TorchFunctionMode):
         if len(self._known) > 4096:
             self._known = {key: known for key, known in self._known.items() if known[0]() is not None}
         self._known[id(output)] = (weakref.ref(output), kind, base)
+        if kind == "output":
+            self._raw.setdefault(base, weakref.ref(output))
 
     def enter(self) -> bool:
         """Put the mode on the stack, unless somebody else's mode is there: its end would take ours away."""
@@ -193,9 +199,13 @@ class Pairing(TorchFunctionMode):
         elif name in ("max", "topk", "sort", "min") and isinstance(result, tuple):
             self.follow(result[0], base)
             self.follow(result[1], base, "decision")
+            if name == "max":
+                self._decide(base, result[1])
         elif name in _DECIDE:
             if isinstance(result, Tensor):
                 self.follow(result, base, "decision")
+                if name == "argmax":
+                    self._decide(base, result)
         elif name in _SAME and isinstance(result, Tensor):
             self.follow(result, base, kind)
 
@@ -223,16 +233,44 @@ class Pairing(TorchFunctionMode):
         if name in ("eq", "__eq__", "ne", "__ne__"):
             if base not in self._hits and kind != "hits":
                 self._hits[base] = self._count(result if name in ("eq", "__eq__") else ~result)
+                self._targets[base] = target
+                self._compare(base, output)
                 if name in ("eq", "__eq__"):
                     self.follow(result, base, "hits")
         elif kind == "output" and output.is_floating_point() and target.is_floating_point() and base not in self._differences:
             self._differences[base] = self.compared(output, target)
+
+    def _decide(self, base: Any, decision: Tensor) -> None:
+        self._decisions.setdefault(base, weakref.ref(decision))
+        self._compare(base, decision)
+
+    def _compare(self, base: Any, decision: Tensor) -> None:
+        """Count how often the script's decision is right, and the largest output of each row, where outputs are scores of classes."""
+        raw, target = self._raw[base]() if base in self._raw else None, self._targets.get(base)
+        if raw is None or target is None or base in self._plain or raw.dim() != 2 or raw.shape[1] < 2:
+            return
+        if target.is_floating_point() or not len(raw) == target.numel() == decision.numel():
+            return
+        wanted = target.detach().reshape(-1)
+        first, second = self._quiet(lambda: ((raw.detach().argmax(1) == wanted).sum(), (decision.detach().reshape(-1) == wanted).sum()))
+        self._plain[base] = Met((first, second, float(len(raw))))
+
+    def plain(self) -> tuple[float, float, float] | None:
+        """Return how many largest outputs met their targets, how many by the script's own decision, and of how many."""
+        if not self._plain:
+            return None
+        first, second, rows = (sum(float(met.parts[place]) for met in self._plain.values()) for place in range(3))
+        return first, second, rows
 
     def _count(self, hits: Tensor) -> Met:
         return Met((_total(hits), float(hits.numel())))
 
     def meet_in_loss(self, base: Any, output: Tensor, target: Tensor, correct: Tensor | None) -> None:
         """Take what a known loss call shows, where nothing else has compared these outputs."""
+        self._targets.setdefault(base, target)
+        decision = self._decisions[base]() if base in self._decisions else None
+        if decision is not None:
+            self._compare(base, decision)
         if correct is not None and base not in self._hits:
             self._hits[base] = self._count(correct)
         if correct is None and base not in self._differences and output.numel() == target.numel():

@@ -9,13 +9,13 @@ from __future__ import annotations
 import functools
 import os
 from collections.abc import Callable
-from types import FunctionType
+from types import FunctionType, SimpleNamespace
 from typing import Any, TypeVar
 
 import torch
 import torch.nn.functional
 import torch.utils.data.dataloader
-from torch.compiler import is_compiling, is_dynamo_compiling
+from torch.compiler import is_dynamo_compiling
 from torch.nn.utils import clip_grad
 from torch.optim import lr_scheduler
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
@@ -53,6 +53,8 @@ LOSSES = (
 DROPOUTS = ("alpha_dropout", "dropout", "dropout1d", "dropout2d", "dropout3d", "feature_alpha_dropout")
 
 Function = TypeVar("Function", bound=Callable[..., Any])
+# `is_compiling` in two parts: dynamo answers the first by itself and never meets the second, which is set by `torch.export`.
+_flags: Any = torch.compiler if hasattr(torch.compiler, "_is_compiling_flag") else SimpleNamespace(_is_compiling_flag=False)
 _tracing = torch._C._get_tracing_state
 _transformed = torch._C._are_functorch_transforms_active
 
@@ -84,7 +86,6 @@ class Seams:
         observer = self.observer
         self._patch(torch.nn.Module, "__call__", module_call)
         self._patch(torch.autograd, "backward", backward)
-        self._patch(torch.Tensor, "backward", tensor_backward)
         for name in LOSSES:
             self._patch(torch.nn.functional, name, functools.partial(loss, name))
         for name in DROPOUTS:
@@ -95,37 +96,43 @@ class Seams:
             self._patch(owner, "clip_grad_norm_", clip)
             self._patch(owner, "clip_grads_with_norm_", clip_with_norm)
         self._patch(torch.optim.Optimizer, "__init__", optimizer_made)
-        self._patch(torch.optim.Optimizer, "zero_grad", zero_grad)
         self._patch(torch.amp.GradScaler, "scale", scale)
         for kind in vars(lr_scheduler).values():
             if isinstance(kind, type) and issubclass(kind, lr_scheduler.LRScheduler):
                 self._patch(kind, "__init__", scheduler_made)
+        observer.capture.watch_backward = self._sometimes(torch.Tensor, "backward", tensor_backward)
+        observer.watch_zero_grad = self._sometimes(torch.optim.Optimizer, "zero_grad", zero_grad)
+        observer.watch_zero_grad(True)
         self._undo.append(register_optimizer_step_pre_hook(_step_pre(observer)).remove)
         self._undo.append(register_optimizer_step_post_hook(_step_post(observer)).remove)
 
     def undo(self) -> None:
         """Take all patches out; what a later patch of somebody else covers stays, and passes calls on."""
+        self.observer.steady.leave(alike=True)
         self.observer.off = True
         self.observer.capture.stop()
         while self._undo:
             self._undo.pop()()
 
     def _patch(self, owner: Any, name: str, make: Callable[[Any, Observer], Any]) -> None:
-        if name not in vars(owner):
-            return  # this torch has no such function
+        if name in vars(owner):  # else this torch has no such function
+            self._sometimes(owner, name, make)(True)
+
+    def _sometimes(self, owner: Any, name: str, make: Callable[[Any, Observer], Any]) -> Callable[[bool], None]:
+        """Return what puts a patch in place and takes it out again: one that is rarely needed costs nothing meanwhile."""
         original = vars(owner)[name]
         wrapper = make(original, self.observer)
         functools.update_wrapper(wrapper, original)
         if owner is torch.nn.functional:  # torch.jit.script and dynamo take the original
             vars(wrapper).update({"__script_if_tracing_wrapper": True, "__original_fn": original})
         _never_compile_alone(wrapper)
-        setattr(owner, name, wrapper)
 
-        def restore() -> None:
-            if vars(owner).get(name) is wrapper:
-                setattr(owner, name, original)
+        def switch(on: bool) -> None:
+            if vars(owner).get(name) is (original if on else wrapper):  # else somebody has covered ours
+                setattr(owner, name, wrapper if on else original)
 
-        self._undo.append(restore)
+        self._undo.append(lambda: switch(False))
+        return switch
 
 
 def _never_compile_alone(wrapper: Any) -> None:
@@ -154,18 +161,18 @@ def module_call(original: Any, observer: Observer) -> Any:
     """See the outermost call of a module; nested ones pass at once."""
     # A nested call does what torch's own `__call__` does instead of calling it: one frame is put in the place of another.
     known = original.__code__.co_names == ("_compiled_call_impl", "_call_impl")
+    capture = observer.capture
 
     def __call__(self: torch.nn.Module, *args: Any, **kwargs: Any) -> Any:  # noqa: N807
         if is_dynamo_compiling():
             return original(self, *args, **kwargs)
         if observer.depth and known and self._compiled_call_impl is None:
             return self._call_impl(*args, **kwargs)  # type: ignore[no-untyped-call]
-        if observer.depth or observer.off or is_compiling() or _tracing() or _transformed():
+        if observer.depth or observer.off or _flags._is_compiling_flag or _tracing() or _transformed():
             return original(self, *args, **kwargs)
         call = observer.forward_began(self, args, kwargs)
         if call is None:
             return original(self, *args, **kwargs)
-        capture = observer.capture
         if capture.wanted:
             capture.forward_began(call.kind == "training", self, args, kwargs)
         observer.depth = 1
@@ -189,13 +196,15 @@ def module_call(original: Any, observer: Observer) -> Any:
 def backward(original: Any, observer: Observer) -> Any:
     """See the outermost backward."""
 
+    capture = observer.capture
+
     def backward(tensors: Any, *args: Any, **kwargs: Any) -> None:
-        if is_compiling() or observer.depth == 2 or observer.off:
+        if is_dynamo_compiling() or observer.depth == 2 or observer.off or _flags._is_compiling_flag:
             original(tensors, *args, **kwargs)
             return
         before = observer.depth
-        if observer.capture.wanted:
-            observer.capture.backward_began(tensors)
+        if capture.wanted:
+            capture.backward_began(tensors)
         observer.backward_began(tensors)
         observer.depth = 2
         try:
@@ -211,9 +220,11 @@ def backward(original: Any, observer: Observer) -> Any:
 def tensor_backward(original: Any, observer: Observer) -> Any:
     """Stop watching functions before `backward`, which is one of them; `torch.autograd.backward` is where it is seen."""
 
+    capture = observer.capture
+
     def backward(self: torch.Tensor, *args: Any, **kwargs: Any) -> None:
-        if observer.capture.wanted:
-            observer.capture.pause()
+        if capture.wanted:
+            capture.pause()
         original(self, *args, **kwargs)
 
     return backward
@@ -224,7 +235,15 @@ def loss(kind: str, original: Any, observer: Observer) -> Any:
     """See the outermost call of a known loss function."""
 
     def known_loss(*args: Any, **kwargs: Any) -> Any:
-        if is_compiling() or observer.in_loss or observer.depth == 2 or observer.off or _tracing() or _transformed():
+        if (
+            is_dynamo_compiling()
+            or _flags._is_compiling_flag
+            or observer.in_loss
+            or observer.depth == 2
+            or observer.off
+            or _tracing()
+            or _transformed()
+        ):
             return original(*args, **kwargs)
         observer.in_loss = True
         try:
@@ -242,7 +261,7 @@ def dropout(by_default: bool, original: Any, observer: Observer) -> Any:
     """See whether dropout is drawn."""
 
     def dropout(input: Any, p: float = 0.5, training: bool = by_default, *args: Any, **kwargs: Any) -> Any:
-        if not is_compiling() and training and p and not observer.off:
+        if not is_dynamo_compiling() and not _flags._is_compiling_flag and training and p and not observer.off:
             observer.drawn = True
         return original(input, p, training, *args, **kwargs)
 
@@ -254,7 +273,7 @@ def batch_norm(original: Any, observer: Observer) -> Any:
     """See whether statistics of the batch are used."""
 
     def batch_norm(input: Any, running_mean: Any, running_var: Any, weight: Any = None, bias: Any = None, training: bool = False, *rest: Any, **named: Any) -> Any:  # fmt: skip  # noqa: E501
-        if not is_compiling() and training and not observer.off:
+        if not is_dynamo_compiling() and not _flags._is_compiling_flag and training and not observer.off:
             observer.drawn = True
         return original(input, running_mean, running_var, weight, bias, training, *rest, **named)
 
@@ -286,7 +305,7 @@ def clip(original: Any, observer: Observer) -> Any:
 
     def clip_grad_norm_(parameters: Any, max_norm: float, *args: Any, **kwargs: Any) -> Any:
         norm = original(parameters, max_norm, *args, **kwargs)
-        if not is_compiling() and not observer.off:
+        if not is_dynamo_compiling() and not _flags._is_compiling_flag and not observer.off:
             observer.clipped(norm, max_norm)
         return norm
 
@@ -299,7 +318,7 @@ def clip_with_norm(original: Any, observer: Observer) -> Any:
 
     def clip_grads_with_norm_(parameters: Any, max_norm: float, total_norm: Any, *args: Any, **kwargs: Any) -> Any:
         result = original(parameters, max_norm, total_norm, *args, **kwargs)
-        if not is_compiling() and not observer.off:
+        if not is_dynamo_compiling() and not _flags._is_compiling_flag and not observer.off:
             observer.clipped(total_norm, max_norm)
         return result
 
@@ -335,7 +354,7 @@ def zero_grad(original: Any, observer: Observer) -> Any:
     """Know which optimisers' gradients are reset by their own method."""
 
     def zero_grad(self: Any, *args: Any, **kwargs: Any) -> None:
-        if not is_compiling() and id(self) not in observer.resetting:
+        if not is_dynamo_compiling() and not _flags._is_compiling_flag and id(self) not in observer.resetting:
             observer.zero_grad_called(self)
         original(self, *args, **kwargs)
 
@@ -348,7 +367,7 @@ def scale(original: Any, observer: Observer) -> Any:
 
     def scale(self: Any, outputs: Any) -> Any:
         scaled = original(self, outputs)
-        if not is_compiling() and not observer.off:
+        if not is_dynamo_compiling() and not _flags._is_compiling_flag and not observer.off:
             observer.scaled(self, outputs, scaled)
         return scaled
 
@@ -357,7 +376,7 @@ def scale(original: Any, observer: Observer) -> Any:
 
 def _step_pre(observer: Observer) -> Callable[..., Any]:
     def pre(optimizer: Any, args: Any, kwargs: Any) -> Any:
-        if is_compiling() or observer.off:
+        if is_dynamo_compiling() or _flags._is_compiling_flag or observer.off:
             return None
         closure = args[1] if len(args) > 1 else kwargs.get("closure")
         observer.step_began(optimizer, closure is not None)
@@ -386,7 +405,7 @@ def _closure(original: Any, optimizer: Any, observer: Observer) -> Any:
 
 def _step_post(observer: Observer) -> Callable[..., None]:
     def post(optimizer: Any, args: Any, kwargs: Any) -> None:
-        if not is_compiling() and not observer.off:
+        if not is_dynamo_compiling() and not _flags._is_compiling_flag and not observer.off:
             observer.step_ended(optimizer)
 
     return post

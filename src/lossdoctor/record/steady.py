@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from lossdoctor.record.tracks import Track
 
 _ALIKE = 8  # equal steps before the short way is taken
-_MOST = 64  # steps on it before an ordinary one: what only that one notices is late by so many at most
+_MOST = 256  # steps on it before an ordinary one: what only that one notices is late by so many at most
 _HANDLERS = ("forward_began", "forward_ended", "loss_called", "backward_began", "backward_ended", "step_began", "step_ended")
 
 # What happened last within the step: no forward yet, and then one after the other.
@@ -159,7 +159,11 @@ class Steady:
             if self.gaps.measuring:
                 self.gaps.stop(self)
             first = args[0] if args else None
-            self.rows = first.size(0) if type(first) is Tensor and first.dim() else rows_of(args, kwargs)
+            if type(first) is Tensor:
+                shape = first.shape
+                self.rows = shape[0] if shape else 1
+            else:
+                self.rows = rows_of(args, kwargs)
             if self.loaders.seconds:
                 self.loader, self.loaders.seconds = self.loaders.seconds, 0.0
             self.phase = _IN_FORWARD
@@ -182,7 +186,7 @@ class Steady:
     def loss_called(self, kind: str, args: tuple[Any, ...], kwargs: dict[str, Any], value: Any) -> None:
         """Follow the loss."""
         try:
-            plain = type(value) is Tensor and value.requires_grad and not value.dim() and value.is_cpu
+            plain = type(value) is Tensor and value.is_cpu and value.requires_grad and not value.dim()
             if self.phase != _FORWARD or self.before_backward != _LOSS or not plain:
                 self._other_way().loss_called(kind, args, kwargs, value)
                 return

@@ -62,6 +62,7 @@ class Pass:
     def fields(self) -> dict[str, Any]:
         """Return the row of `validation`; reads what still lies on a device."""
         correct = self.pairing.correct() if self.pairing is not None else None
+        plain = self.pairing.plain() if self.pairing is not None else None
         r2 = self.pairing.r2() if self.pairing is not None else None
         values = numbers([value for value, _ in self.losses])
         weights = [weight for _, weight in self.losses]
@@ -83,6 +84,8 @@ class Pass:
             "loss_kind": self.loss_kind,
             "correct": correct[0] / correct[1] if correct is not None and correct[1] else None,
             "r2": r2[0] if r2 is not None else None,
+            "largest_correct": plain[0] / plain[2] if plain is not None and plain[2] else None,
+            "decided_correct": plain[1] / plain[2] if plain is not None and plain[2] else None,
             "paired_rows": correct[1] if correct is not None else r2[1] if r2 is not None else 0,
             "hashes": self.hashes,
             "input": self.input,
@@ -141,6 +144,7 @@ class Passes:
             current.seen = seen
         current.hashes.extend(hashes)
         current.known_rows += sum(each in observer.samples.trained_rows for each in hashes)
+        observer.samples.run("validation", observer.capture.validates, current.forwards == 0, [*args, *kwargs.values()])
         if current.pairing is None:
             return
         if current.forwards == 0:

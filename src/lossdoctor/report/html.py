@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from pathlib import Path
 
 from markdown_it import MarkdownIt
@@ -12,7 +13,7 @@ from lossdoctor import __version__
 from lossdoctor.core.diagnosis import Diagnosis
 from lossdoctor.core.errors import LossdoctorError
 from lossdoctor.core.fault import HEADINGS, faults
-from lossdoctor.report import view
+from lossdoctor.report import trial, view
 from lossdoctor.report.notebook import environment
 
 MOST_POINTS = 2000  # of a curve; more slows the page down and shows nothing more on a screen
@@ -41,8 +42,10 @@ def write(diagnosis: Diagnosis, path: str | Path) -> None:
 def page(diagnosis: Diagnosis) -> str:
     """Return the report as the text of an HTML file; plotly comes with it only where there is a curve to show."""
     pages = [(cause.slug, _about(cause.slug)) for cause in view.causes(diagnosis) if cause.slug in faults()]
+    curve = _curve({"loss": diagnosis.curve}, with_library=True)  # a run that was repeated has one
+    trials = [(finding, _curve(trial.curves(finding), with_library=False)) for finding in trial.tried(diagnosis)]
     template = environment().get_template("report.html.j2")
-    return template.render(diagnosis=diagnosis, curve=_curve(diagnosis), pages=pages, version=__version__)
+    return template.render(diagnosis=diagnosis, curve=curve, trials=trials, pages=pages, version=__version__)
 
 
 def _about(slug: str) -> Markup:
@@ -52,18 +55,25 @@ def _about(slug: str) -> Markup:
     return Markup(MarkdownIt("js-default").render(text))
 
 
-def _curve(diagnosis: Diagnosis) -> Markup:
-    points = thin(diagnosis.curve, MOST_POINTS)
-    if len(points) < 2:
+def _curve(curves: Mapping[str, list[tuple[int, float]]], *, with_library: bool) -> Markup:
+    """Draw curves by name in one picture; nothing where none has two points.
+
+    Args:
+        with_library: put plotly's own code beside it, once in a page.
+    """
+    thinned = {name: thin(curve, MOST_POINTS) for name, curve in curves.items() if len(curve) > 1}
+    if not thinned:
         return Markup("")
     import plotly.graph_objects as go  # takes most of a second, so only where a curve is shown
 
-    figure = go.Figure(go.Scatter(x=[step for step, _ in points], y=[loss for _, loss in points], mode="lines", name="loss"))
+    figure = go.Figure(
+        [go.Scatter(x=[p[0] for p in curve], y=[p[1] for p in curve], mode="lines", name=name) for name, curve in thinned.items()]
+    )
     figure.update_layout(template="plotly_white", height=300, margin={"l": 50, "r": 10, "t": 10, "b": 40})
     figure.update_xaxes(title="step")
     figure.update_yaxes(title="loss")
     offline = {"displayModeBar": False, "plotlyServerURL": ""}  # the bar holds buttons that go to a server
-    return Markup(figure.to_html(full_html=False, include_plotlyjs=True, config=offline))
+    return Markup(figure.to_html(full_html=False, include_plotlyjs=with_library, config=offline))
 
 
 def thin(curve: list[tuple[int, float]], points: int) -> list[tuple[int, float]]:

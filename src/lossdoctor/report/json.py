@@ -78,7 +78,7 @@ def from_json(report: Mapping[str, Any]) -> Diagnosis:
         values = restore(dict(report))
         return Diagnosis(
             verdict=values["verdict"]["slug"],
-            findings=[_read_finding(finding) for finding in values["findings"]],
+            findings=[read_finding(finding) for finding in values["findings"]],
             bigger_machine=_read_machine(values["bigger_machine"]),
             conditions=values["bigger_machine"]["conditions"],
             curve=[(int(step), float(loss)) for step, loss in values["curve"]],
@@ -107,7 +107,8 @@ def _finding(finding: Finding) -> dict[str, Any]:
     return dataclasses.asdict(finding)
 
 
-def _read_finding(values: dict[str, Any]) -> Finding:
+def read_finding(values: Mapping[str, Any]) -> Finding:
+    """Read one finding of a report back."""
     names = {field.name for field in dataclasses.fields(Finding)}
     kept = {name: value for name, value in values.items() if name in names}
     kept["evidence"] = tuple(_read_evidence(item) for item in values["evidence"])

@@ -8,7 +8,7 @@ from rich.console import Console
 from rich.text import Text
 
 from lossdoctor.core.diagnosis import Diagnosis, Finding
-from lossdoctor.report import machine, speed, view, words
+from lossdoctor.report import machine, speed, trial, view, words
 from lossdoctor.report.sparkline import sparkline
 
 LABEL_WIDTH = 10
@@ -85,7 +85,15 @@ def _cause(page: _Page, diagnosis: Diagnosis, cause: Finding, source: bool) -> N
     for number, item in enumerate(cause.evidence[:MOST_EVIDENCE]):
         page.row("seen" if number == 0 else "", words.evidence(item))
     page.row("fix", words.clean(cause.fix), "bold")
+    _trial(page, cause)
     _several(page, "explains", [words.name(each) for each in view.explained(diagnosis, cause)])
+
+
+def _trial(page: _Page, finding: Finding) -> None:
+    page.row("trial", trial.summary(finding))
+    for arm, curve in trial.curves(finding).items():
+        line = sparkline([loss for _, loss in curve], min(60, page.width - LABEL_WIDTH - 14), ascii_only=page.ascii_only)
+        page.row("", f"{arm:<10}{line}", wrap=False)
 
 
 def _run(page: _Page, diagnosis: Diagnosis) -> None:

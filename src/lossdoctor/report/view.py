@@ -40,9 +40,9 @@ def headline(diagnosis: Diagnosis) -> str:
 
 def sure(finding: Finding) -> str:
     """Say how sure a finding is, with its trial where there was one."""
-    trial = f", {words.clean(finding.confirmed)} by a trial" if finding.confirmed in ("confirmed", "refuted") else ""
+    told = f", {words.clean(finding.confirmed)} by a trial" if finding.confirmed in ("confirmed", "refuted") else ""
     unclear = ", a trial was unclear" if finding.confirmed == "unclear" else ""
-    return words.likelihood(finding.probability) + trial + unclear
+    return words.likelihood(finding.probability) + told + unclear
 
 
 def level(diagnosis: Diagnosis) -> str:

@@ -1,1 +1,1 @@
-"""Repeat a run with one change, beside an untreated control."""
+"""Treat a run: repeat it with one change beside an untreated control, and say whether the change cures it."""

@@ -13,6 +13,7 @@ from itertools import pairwise
 import numpy as np
 
 from lossdoctor.core.run import Floats, Integers
+from lossdoctor.readers.parts.arrow import WORTH_BYTES, installed, parse_block
 from lossdoctor.readers.parts.decimals import padded, parse_column
 from lossdoctor.readers.parts.numbers import MISSING, number
 from lossdoctor.readers.parts.reader import Reader
@@ -145,8 +146,11 @@ def _utf8(source: Source) -> Iterator[bytes]:
 def read_into(builder: Builder, source: Source, found: Layout) -> None:
     """Read all rows of a delimited text into a builder."""
     names = found.names
+    parse = _fast
     for block in blocks(source, found.skip):
-        plain = _fast(block, found.delimiter, len(names))
+        if len(block) >= WORTH_BYTES // 2 and installed():  # a long text: its other blocks are as long
+            parse = _with_arrow
+        plain = parse(block, found.delimiter, len(names))
         if plain is None:
             names = _patient(builder, block, found, names)
             continue
@@ -160,6 +164,16 @@ def _present(rows: Integers, values: Floats, empty: np.ndarray) -> tuple[Integer
     if empty.any():
         return rows[~empty], values[~empty]
     return rows, np.ascontiguousarray(values)
+
+
+def _with_arrow(block: bytes, delimiter: str, width: int) -> tuple[Floats, np.ndarray] | None:
+    """Parse a block as `_fast` does, with pyarrow."""
+    if delimiter == " " or delimiter not in ",\t;":
+        return None
+    if b"\r" in block or b" " in block:
+        block = block.translate(None, b"\r ")
+    blank = block.startswith(b"\n") or b"\n\n" in block  # pyarrow takes such a line for a row of gaps
+    return None if blank else parse_block(block, delimiter, width)
 
 
 def _fast(block: bytes, delimiter: str, width: int) -> tuple[Floats, np.ndarray] | None:

@@ -173,7 +173,7 @@ class LineFormat:
     def _knows(self, source: Source) -> float:
         if not source.is_text:
             return 0.0
-        hits = sum(bool(self.sign.search(line)) for line in source.sample_lines)
+        hits = sum(bool(self.sign.search(line)) for line in source.telling_lines)
         # More matching lines make a format surer than another that matches a few of them.
         return self.sure + min(hits, 1000) * 5e-5 if hits else 0.0
 

@@ -21,6 +21,7 @@ BLOCK_BYTES = 1 << 20
 # A line longer than this is cut: no log line is, and a file without line ends must not fill the memory.
 LONGEST_LINE = 1 << 20
 _ESCAPES = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]|\x1b[@-Z\\-_]|\x00|\x08")
+_NUMBERS = re.compile(r"[-+0-9.eE,;\t ]*")
 _BREAKS = re.compile(r"[\r\n]+")
 _MARKS = ((b"\xff\xfe\x00\x00", "utf-32-le"), (b"\xff\xfe", "utf-16-le"), (b"\xfe\xff", "utf-16-be"), (b"\xef\xbb\xbf", "utf-8"))
 # What reading a damaged or vanished file may raise.
@@ -149,6 +150,11 @@ class Source:
         """Lines of the sample, a thousand from its begin and five hundred from its end, each cut at 8,192 letters."""
         lines = [line[:8192] for line in _BREAKS.split(self.text) if line]
         return lines if len(lines) <= 1500 else lines[:1000] + lines[-500:]
+
+    @cached_property
+    def telling_lines(self) -> list[str]:
+        """Those of them that hold more than numbers and what separates them: only they can name a format."""
+        return [line for line in self.sample_lines if not _NUMBERS.fullmatch(line)]
 
     def blocks(self, size: int = BLOCK_BYTES) -> Iterator[bytes]:
         """Yield the bytes in blocks; a stream that breaks off (a damaged gzip) ends there."""

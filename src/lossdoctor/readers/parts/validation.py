@@ -82,7 +82,9 @@ class Placer:
         if not len(self.steps):
             return Series(column.rows, column.values)
         steps = self.of(column.rows)
-        kept = np.concatenate([np.diff(steps) != 0, [True]])
+        kept = np.concatenate([steps[1:] != steps[:-1], [True]])
+        if kept.all():
+            return Series(steps, column.values)
         return Series(steps[kept], column.values[kept])
 
 

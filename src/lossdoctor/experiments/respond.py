@@ -1,0 +1,111 @@
+"""How a model's output answers to a change of its input: the first model call of a captured batch, done again on other inputs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from lossdoctor.experiments.replay import Replay, ReplayRefused
+from lossdoctor.record.capture import Batch, inputs
+from lossdoctor.record.program import Program, replace, tensors
+
+ROUNDING = 1e-4  # relative change of an output below which it counts as unchanged: float32 sums in another order stay under 1e-5
+
+
+class Response:
+    """Give the output of the first model call for changed inputs; dropout off, batch norm by fixed statistics.
+
+    Args:
+        replay: gives the model at its start.
+        batch: a captured step.
+        seed: of a fresh start; the run's own where left out.
+
+    Raises:
+        ReplayRefused: where the model returns nothing that is known.
+    """
+
+    def __init__(self, replay: Replay, batch: Batch, seed: int | None = None) -> None:
+        self._batch = batch
+        self._models = replay.start(seed)
+        for model in self._models:
+            _settle(model)
+        self._constants = replay.constants(batch)
+        first = batch.program.instructions[0]
+        self._programs = [Program([first], [], number) for number in first.results]
+        self.given = [tensor for tensor in inputs(batch) if tensor.dim()]
+        self.outputs = self._run(self._constants)
+        if not self.outputs:
+            raise ReplayRefused("the model returns no numbers")
+
+    @property
+    def draws(self) -> bool:
+        """Tell whether the outputs are drawn, also in evaluation mode."""
+        again = self._run(self._constants, seed=1)
+        return any(not torch.allclose(one, other) for one, other in zip(self.outputs, again, strict=True))
+
+    def changed(self, tensor: Tensor, change: Callable[[Tensor], Tensor]) -> list[Tensor]:
+        """Return the outputs where one of the inputs is changed."""
+        return self._run([change(each.clone()) if each is tensor else each for each in self._constants])
+
+    def _run(self, constants: list[Tensor], seed: int = 0) -> list[Tensor]:
+        torch.manual_seed(seed)  # what is drawn is drawn alike
+        device = next((parameter.device for model in self._models for parameter in model.parameters()), torch.device("cpu"))
+        with torch.no_grad():
+            moved = [tensor.to(device) for tensor in constants]
+            found = [program.run(self._models, moved) for program in self._programs]
+        return [tensor.detach().cpu().double() for tensor in found if tensor.is_floating_point() and tensor.dim()]
+
+
+def _settle(model: nn.Module) -> None:
+    """Put a model into evaluation mode, also where its batch norm keeps no statistics: what belongs to a batch by design is left out."""
+    model.eval()
+    for part in model.modules():
+        if isinstance(part, nn.modules.batchnorm._BatchNorm) and part.running_mean is None:
+            part.track_running_stats = True
+            part.running_mean = torch.zeros(part.num_features)
+            part.running_var = torch.ones(part.num_features)
+
+
+def scale(output: Tensor) -> float:
+    """Return what a change of an output is measured against: its spread, or its size where it has none."""
+    return float(output.std()) if output.numel() > 1 and float(output.std()) > 0 else float(output.abs().max()) or 1.0
+
+
+def find_break(replay: Replay, batch: Batch, constants: list[Tensor], factor: float, *, scaled: bool) -> dict[str, Any] | None:
+    """Run a step and name the first function after the model whose result is not finite; None where loss and gradient are finite.
+
+    Args:
+        constants: of the step.
+        factor: what is told as the scale, and what the model's outputs are multiplied by where `scaled`.
+    """
+    models = replay.start()
+    broken: list[str] = []
+
+    def watch(name: str, args: Any, kwargs: Any, result: Any) -> None:
+        if not broken and not all(_finite(each) for each in tensors(result)) and all(_finite(each) for each in tensors((args, kwargs))):
+            broken.append(name)
+
+    handles = [model.register_forward_hook(lambda module, args, result: _times(result, factor)) for model in models] if scaled else []
+    try:
+        value = batch.program.run(models, constants, watch=watch)
+        loss = value if value.dim() == 0 else value.sum()
+        if _finite(loss):
+            loss.backward()
+    finally:
+        for handle in handles:
+            handle.remove()
+    gradients = [parameter.grad for model in models for parameter in model.parameters() if parameter.grad is not None]
+    if _finite(loss) and all(_finite(each) for each in gradients):
+        return None
+    return {"factor": factor, "operation": broken[0] if broken else "", "loss": float(loss.detach()), "gradient": _finite(loss)}
+
+
+def _finite(tensor: Tensor) -> bool:
+    return not tensor.is_floating_point() or bool(torch.isfinite(tensor).all())
+
+
+def _times(result: Any, factor: float) -> Any:
+    return replace(result, lambda item: item * factor if isinstance(item, Tensor) and item.is_floating_point() else item)

@@ -1,0 +1,189 @@
+"""Confirm a diagnosis: try the treatment of each cause, and say of each whether it cures the run."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from lossdoctor.core.diagnosis import Diagnosis, Finding
+from lossdoctor.core.errors import LossdoctorError
+from lossdoctor.core.fault import Fault, faults
+from lossdoctor.core.run import Run
+from lossdoctor.trials.arms import Plan
+from lossdoctor.trials.compare import CONFIRMED, REFUTED
+from lossdoctor.trials.cost import allowance, check_room, seconds_of, steps_within
+from lossdoctor.trials.parameters import NoTreatment, fitted
+from lossdoctor.trials.results import write_trials
+from lossdoctor.trials.trial import Pairs, Question, Trial, Value, as_dict, run_trial
+
+ENOUGH_STEPS = 200  # that are compared whatever they cost, where nobody sets a limit: the start may be most of a short run
+_TIME = ("wait_share",)  # signals of where the time goes; the others are of learning, and treatments of the one hide none of the other
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """Hold a finding with its treatment, fitted to the run."""
+
+    finding: Finding
+    fault: Fault
+    value: Value
+
+    @property
+    def signal(self) -> str:
+        """The signal that the treatment should move."""
+        return self.fault.treatment.moves if self.fault.treatment else "loss"
+
+
+@dataclass
+class Confirmer:
+    """Try treatments on a recorded run.
+
+    Args:
+        folder: of the run.
+        run: what was recorded.
+        limit: seconds for all trials; None for twice the run's time and twenty seconds for each cause.
+        say: tells the user how it goes.
+    """
+
+    folder: Path
+    run: Run
+    limit: float | None = None
+    say: Callable[[str], None] = lambda words: None
+    untreated: dict[str, str] = field(default_factory=dict)
+    workers: int = 1
+
+    def candidates(self, findings: Sequence[Finding]) -> list[Candidate]:
+        """Return those findings whose treatment can be tried; `untreated` tells why of the others."""
+        found = []
+        for finding in findings:
+            fault = faults()[finding.slug]
+            try:
+                if fault.treatment is None:
+                    raise NoTreatment("it has no treatment that a script can be given from outside")
+                found.append(Candidate(finding, fault, fitted(fault.treatment, finding, self.run.trainings[finding.training])))
+            except NoTreatment as reason:
+                self.untreated[finding.slug] = str(reason)
+        return found
+
+    def confirm(self, diagnosis: Diagnosis) -> Confirmation:
+        """Try the treatment of every cause of a diagnosis, then of what shows only under treatment, and keep what came of it."""
+        check_room()
+        if not (self.folder / "private.json").is_file():
+            raise LossdoctorError(f"{self.folder} holds no private.json, which tells how the script was started; run it again", status=2)
+        found = Confirmation(self)
+        for candidate in self.candidates(causes(diagnosis)):
+            found.add(candidate, self.ask(candidate, ()))
+        found.reduce({finding.slug for finding in diagnosis.present})
+        write_trials(self.folder, found.as_dict())
+        return found
+
+    def ask(self, candidate: Candidate, base: Sequence[Value], edits: Mapping[str, str] | None = None) -> Trial:
+        """Try one treatment on top of others; where there are edits, the edited source in its place."""
+        training = self.run.trainings[candidate.finding.training]
+        seconds = allowance(self.run, training) if self.limit is None else self.limit
+        least = 0 if self.limit is not None else min(training.steps, ENOUGH_STEPS)
+        question = Question(candidate.finding.slug, tuple(base), (candidate.value,), candidate.signal, bool(edits))
+        steps = max(least, steps_within(training, seconds))
+        if not steps:
+            needed = seconds_of(training, min(training.steps, 20))
+            return Trial(question, reason=f"it would take {needed:.0f} s, and {seconds:.0f} s are allowed")
+        what = "the edited script" if edits else candidate.value["name"]
+        self.say(f"trial of {what} for {question.slug}: {steps} steps, about {seconds_of(training, steps):.0f} s")
+        before = sum(part.steps for earlier in self.run.trainings[: training.index] for part in (earlier.roles or [earlier]))
+        until = time.monotonic() + 2 * max(seconds, seconds_of(training, steps))
+        plan = Plan(self.folder, training.index, steps, before, until, edits or {})
+        return run_trial(Pairs(plan, self.run, question, self.workers), self.say)
+
+    def under(self, trial: Trial) -> list[Finding]:
+        """Diagnose the first treated repetition of a trial, and return its causes."""
+        from lossdoctor.diagnose import diagnose
+
+        return causes(diagnose(trial.treated)) if trial.treated is not None else []
+
+
+class Confirmation:
+    """Gather the trials of a run, and reduce their treatments to the smallest set that restores it.
+
+    Args:
+        confirmer: asks.
+    """
+
+    def __init__(self, confirmer: Confirmer) -> None:
+        self.confirmer = confirmer
+        self.trials: dict[str, tuple[Candidate, Trial]] = {}
+        self.needed: list[Candidate] = []
+        self.surfaced: dict[str, tuple[Finding, list[str]]] = {}
+
+    def add(self, candidate: Candidate, trial: Trial) -> None:
+        """Keep a trial; a later one of the same fault replaces it."""
+        self.trials[candidate.finding.slug] = candidate, trial
+
+    def reduce(self, known: set[str]) -> None:
+        """Choose greedily by effect, look what shows under the treatments that are chosen, and drop what is not needed beside the others.
+
+        Args:
+            known: slugs that need not be looked at again.
+        """
+        waiting = sorted((pair for pair in self.trials.values() if pair[1].verdict == CONFIRMED), key=_size, reverse=True)
+        while waiting:
+            candidate, trial = waiting.pop(0)
+            if self._beside(candidate):
+                candidate, trial = candidate, self.confirmer.ask(candidate, self._values(candidate))
+            if trial.verdict != CONFIRMED:
+                continue
+            self.needed.append(candidate)
+            for finding in self.confirmer.under(trial):
+                if finding.slug not in known:
+                    known.add(finding.slug)
+                    self.surfaced[finding.slug] = finding, [each.value["name"] for each in self.needed]
+                    for hidden in self.confirmer.candidates([finding]):
+                        self.add(hidden, self.confirmer.ask(hidden, self._values(hidden)))
+                        waiting += [self.trials[finding.slug]]
+        self._leave_one_out()
+
+    def _leave_one_out(self) -> None:
+        """Drop each treatment, but the last that was chosen, that moves nothing beside the others."""
+        for candidate in self.needed[:-1]:
+            if self._beside(candidate) and self.confirmer.ask(candidate, self._values(candidate)).verdict == REFUTED:
+                self.needed.remove(candidate)
+
+    def _beside(self, candidate: Candidate) -> list[Candidate]:
+        """Return the chosen treatments that may hide what another one does: those that move learning, or those that move time."""
+        return [each for each in self.needed if each is not candidate and (each.signal in _TIME) == (candidate.signal in _TIME)]
+
+    def _values(self, candidate: Candidate) -> list[Value]:
+        return [each.value for each in self._beside(candidate)]
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return what is kept in the run's folder."""
+        needed = [each.finding.slug for each in self.needed]
+        trials = {
+            slug: {**as_dict(trial, safety_of(candidate)), "needed": slug in needed} for slug, (candidate, trial) in self.trials.items()
+        }
+        surfaced = {slug: {"finding": dataclasses.asdict(finding), "under": under} for slug, (finding, under) in self.surfaced.items()}
+        return {"trials": trials, "needed": needed, "surfaced": surfaced, "untreated": self.confirmer.untreated}
+
+
+def _size(pair: tuple[Candidate, Trial]) -> float:
+    return pair[1].end.get("effect", 0.0)
+
+
+def safety_of(candidate: Candidate) -> str:
+    """Return the safety grade of a candidate's treatment."""
+    return candidate.fault.treatment.safety if candidate.fault.treatment else ""
+
+
+def causes(diagnosis: Diagnosis) -> list[Finding]:
+    """Return the present errors and warnings that nothing else explains."""
+    return [each for each in diagnosis.present if each.severity != "advice" and each.explained_by is None]
+
+
+def cores() -> int:
+    """Return how many repetitions may run at once."""
+    return len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1

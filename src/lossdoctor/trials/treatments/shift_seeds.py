@@ -1,0 +1,25 @@
+"""The trial's number added to every seed that the script sets; the interpreter is seeded with it before (`trials/seeds.py`)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from lossdoctor.trials.hooks import Hooks
+
+
+def apply(hooks: Hooks, number: int) -> None:
+    """Shift the seeds of torch; those of `random` and numpy were shifted before the script's first line.
+
+    Args:
+        number: of the trial.
+    """
+    torch.manual_seed(number)
+
+    def make(original: Any) -> Any:
+        return lambda seed, *args, **kwargs: original(int(seed) + number, *args, **kwargs)
+
+    for owner in (torch, torch.random, torch.cuda):
+        hooks.wrap(owner, "manual_seed", make)
+    hooks.wrap(torch.cuda, "manual_seed_all", make)

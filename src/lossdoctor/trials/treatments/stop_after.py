@@ -1,0 +1,27 @@
+"""The end of a repetition: after so many steps."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from lossdoctor.trials.hooks import Hooks
+
+
+def apply(hooks: Hooks, steps: int) -> None:
+    """End the process at the first backward after so many steps; what is validated before that still counts.
+
+    Args:
+        steps: of all optimisers together; backwards where none has stepped.
+    """
+    count = {"steps": 0, "backwards": 0}
+
+    def step(optimizer: Any) -> None:
+        count["steps"] += 1
+
+    def backward() -> None:
+        if (count["steps"] or count["backwards"]) >= steps:
+            hooks.finish()
+        count["backwards"] += 1
+
+    hooks.after_step(step)
+    hooks.around_backward(before=backward)

@@ -1,0 +1,77 @@
+"""Levels, effects, intervals and verdicts of trials."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from lossdoctor.core.run import Row, Series, Training
+from lossdoctor.trials.compare import CONFIDENCE, LOOKS, SMALLEST, Effect, compared, effect_of, loss_level, moved, verdict
+
+
+def training(loss: list[float], validation: list[float] | None = None) -> Training:
+    rows = [Row((i + 1) * 10, {"loss": value, "correct": None}) for i, value in enumerate(validation or [])]
+    return Training(signals={"loss": Series.of(loss)}, rows={"validation": rows} if rows else {})
+
+
+def test_the_interval_is_students() -> None:
+    values = [0.5, 0.6, 0.4]
+    t = stats.t.ppf(1 - (1 - CONFIDENCE) / LOOKS / 2, 2)
+    half = t * np.std(values, ddof=1) / np.sqrt(3)
+    found = effect_of(values)
+    assert (found.low, found.high) == pytest.approx((0.5 - half, 0.5 + half))
+
+
+def test_one_pair_tells_nothing() -> None:
+    assert verdict(effect_of([1.0]), None) == "unclear"
+
+
+def test_arms_that_are_alike_refute() -> None:
+    assert verdict(effect_of([0.0, 0.0]), None) == "refuted"
+
+
+def test_a_worse_validation_keeps_a_lower_loss_from_being_confirmed() -> None:
+    good = Effect(0.9, 0.8, 1.0)
+    assert verdict(good, Effect(-0.5, -0.6, -0.4)) == "unclear"
+    assert verdict(good, Effect(0.0, -0.6, 0.6)) == "confirmed"
+
+
+def test_an_effect_that_is_clear_and_small_is_refuted() -> None:
+    assert verdict(Effect(0.05, 0.04, 0.06), None) == "refuted"
+    assert SMALLEST > 0.06
+
+
+def test_a_loss_that_is_not_finite_is_worse_than_any() -> None:
+    control, treated = training([2.3, 9.0, math.nan]), training([2.3, 2.0, 1.9])
+    assert compared("loss", control, treated, 3) == (math.inf, 1.9, 1.0)
+    assert compared("loss", treated, control, 3) == (1.9, math.inf, -1.0)
+    assert moved(math.inf, math.inf) == 0.0
+
+
+def test_only_the_steps_that_both_took_are_compared() -> None:
+    assert loss_level(training([5.0] * 10 + [0.1] * 10), 10) == 5.0
+
+
+def test_validation_falls_back_on_its_score() -> None:
+    control, treated = training([1.0] * 30), training([1.0] * 30)
+    for each, score in ((control, 0.5), (treated, 0.9)):
+        each.rows["validation"] = [Row(20, {"loss": None, "correct": score})]
+    found = compared("validation", control, treated, 30)
+    assert found == pytest.approx((0.5, 0.1, 0.8))
+
+
+def test_differences_between_good_levels_count_little() -> None:
+    call = Row(0, {"kind": "cross_entropy", "class_counts": [50, 50], "guess_loss": 0.693, "zero_loss": 0.693})
+    control, treated = training([0.002] * 20), training([0.001] * 20)
+    control.rows["loss_call"] = [call]
+    found = compared("loss", control, treated, 20)
+    assert found is not None
+    assert found[2] < SMALLEST
+
+
+def test_what_was_not_recorded_is_not_compared() -> None:
+    assert compared("validation", training([1.0]), training([1.0]), 1) is None
+    assert compared("wait_share", training([1.0]), training([1.0]), 1) is None
