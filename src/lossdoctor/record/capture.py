@@ -6,7 +6,7 @@ then ever fewer, so that data that arrive sorted are seen as well.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -82,6 +82,7 @@ class Capture:
         self.wanted = True
         self._left = batch_bytes
         self._weight_bytes = weight_bytes
+        self.watch_backward: Callable[[bool], None] = lambda on: None  # has `pause` called before any `Tensor.backward`
         self._tracer: Tracer | None = None
         self._random: Tensor | None = None
         self._failures = 0
@@ -104,6 +105,7 @@ class Capture:
             if self._tracer is None:
                 self._random = torch.get_rng_state()
                 self._tracer = Tracer(self._left)
+                self.watch_backward(True)
             self._know(module)
             self._tracer.module_began(module, args, kwargs)
 
@@ -141,6 +143,7 @@ class Capture:
         """Forget the step under way: its forward raised, or belongs to no training step."""
         self.pause()
         self._tracer = None
+        self.watch_backward(False)
 
     def backward_began(self, loss: Any) -> None:
         """Before backward: the program of the step ends here."""
@@ -149,6 +152,7 @@ class Capture:
         if tracer is None:
             return
         tracer.pause()
+        self.watch_backward(False)
         with self._guarded():
             program = tracer.finish(loss) if isinstance(loss, Tensor) else None
             if program is not None:

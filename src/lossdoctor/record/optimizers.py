@@ -58,6 +58,10 @@ class Optimizers:
             for known in found
         ]
 
+    def all_reset(self) -> bool:
+        """Tell whether the own `zero_grad` of every optimiser that is alive was called."""
+        return all(known.reset or known.ref() is None for known in self._known.values())
+
     def held(self, parameters: list[Tensor]) -> list[Tensor]:
         """Return these parameters and those of every optimiser that is alive."""
         found = {id(parameter): parameter for parameter in parameters}

@@ -142,24 +142,28 @@ class Schedule:
         [0, 1, 2, 3]
     """
 
-    __slots__ = ("_base", "_next", "_random", "budget", "earliest")
+    __slots__ = ("_base", "_early", "_next", "_random", "budget", "earliest")
 
     def __init__(self, budget: Budget, probes: tuple[str, ...]) -> None:
         self.budget = budget
         self.earliest = self._base = 0
         self._next = dict.fromkeys(probes, 0)
+        self._early = dict.fromkeys(probes, 0)  # by how many steps a probe may come before it is due, to share a step with another
         self._random = random.Random(0)  # its own state: the script's is not touched
 
     def due(self, probe: str, step: int, elapsed: float | None = None) -> bool:
         """Tell whether a probe is due at a step and affordable; where it is, it is not due again soon."""
-        if step < self._next[probe]:
+        early = self._early[probe]
+        if step < self._next[probe] - early:
             return False
         age = step - self._base
         wait = self.budget.wait(probe, age, self.budget.elapsed() if elapsed is None else elapsed)
-        if wait:
+        if wait > early:
             self._next[probe] = step + wait
+            self._early[probe] = wait // 4
             return False
         gap = 1 if age < CREDIT_STEPS else max(1, age // DENSITY)
+        self._early[probe] = gap // 4
         # Two optimisers that alternate would always meet the same one of an even gap.
         self._next[probe] = step + gap + (self._random.randrange(2) if gap > 1 else 0)
         return True
@@ -179,4 +183,5 @@ class Schedule:
     def rush(self) -> None:
         """Make every probe due at once, as after a jump of the loss."""
         self._next = dict.fromkeys(self._next, 0)
+        self._early = dict.fromkeys(self._next, 0)
         self.earliest = 0

@@ -21,6 +21,7 @@ from torch.optim import lr_scheduler
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
 from lossdoctor.record.events import Observer
+from lossdoctor.record.steady import Steady
 
 # `warnings.warn(stacklevel=...)` passes over frames whose file name holds these two words, the import system's: a warning of
 # torch still points at the script's line. The launcher leaves frames of this folder out of a traceback.
@@ -62,18 +63,19 @@ _transformed = torch._C._are_functorch_transforms_active
 class Seams:
     """Hold the patches that are in place.
 
-    Args:
-        observer: is told what happens.
+        Args:
+            observer: is told what happens.
 
-    Example:
-        >>> from lossdoctor.record.events import Observer
-        >>> from lossdoctor.record.recorder import Recorder
-        >>> seams = Seams(Observer(Recorder.silent(), 0.01))
-        >>> before = torch.autograd.backward
-        >>> seams.install(); torch.autograd.backward is before
-        False
-        >>> seams.undo(); torch.autograd.backward is before
-        True
+        Example:
+            >>> from lossdoctor.record.events import Observer
+    from lossdoctor.record.steady import Steady
+            >>> from lossdoctor.record.recorder import Recorder
+            >>> seams = Seams(Observer(Recorder.silent(), 0.01))
+            >>> before = torch.autograd.backward
+            >>> seams.install(); torch.autograd.backward is before
+            False
+            >>> seams.undo(); torch.autograd.backward is before
+            True
     """
 
     def __init__(self, observer: Observer) -> None:
@@ -86,7 +88,6 @@ class Seams:
         observer = self.observer
         self._patch(torch.nn.Module, "__call__", module_call)
         self._patch(torch.autograd, "backward", backward)
-        self._patch(torch.Tensor, "backward", tensor_backward)
         for name in LOSSES:
             self._patch(torch.nn.functional, name, functools.partial(loss, name))
         for name in DROPOUTS:
@@ -97,11 +98,13 @@ class Seams:
             self._patch(owner, "clip_grad_norm_", clip)
             self._patch(owner, "clip_grads_with_norm_", clip_with_norm)
         self._patch(torch.optim.Optimizer, "__init__", optimizer_made)
-        self._patch(torch.optim.Optimizer, "zero_grad", zero_grad)
         self._patch(torch.amp.GradScaler, "scale", scale)
         for kind in vars(lr_scheduler).values():
             if isinstance(kind, type) and issubclass(kind, lr_scheduler.LRScheduler):
                 self._patch(kind, "__init__", scheduler_made)
+        observer.capture.watch_backward = self._sometimes(torch.Tensor, "backward", tensor_backward)
+        observer.watch_zero_grad = self._sometimes(torch.optim.Optimizer, "zero_grad", zero_grad)
+        observer.watch_zero_grad(True)
         self._undo.append(register_optimizer_step_pre_hook(_step_pre(observer)).remove)
         self._undo.append(register_optimizer_step_post_hook(_step_post(observer)).remove)
 
@@ -114,21 +117,24 @@ class Seams:
             self._undo.pop()()
 
     def _patch(self, owner: Any, name: str, make: Callable[[Any, Observer], Any]) -> None:
-        if name not in vars(owner):
-            return  # this torch has no such function
+        if name in vars(owner):  # else this torch has no such function
+            self._sometimes(owner, name, make)(True)
+
+    def _sometimes(self, owner: Any, name: str, make: Callable[[Any, Observer], Any]) -> Callable[[bool], None]:
+        """Return what puts a patch in place and takes it out again: one that is rarely needed costs nothing meanwhile."""
         original = vars(owner)[name]
         wrapper = make(original, self.observer)
         functools.update_wrapper(wrapper, original)
         if owner is torch.nn.functional:  # torch.jit.script and dynamo take the original
             vars(wrapper).update({"__script_if_tracing_wrapper": True, "__original_fn": original})
         _never_compile_alone(wrapper)
-        setattr(owner, name, wrapper)
 
-        def restore() -> None:
-            if vars(owner).get(name) is wrapper:
-                setattr(owner, name, original)
+        def switch(on: bool) -> None:
+            if vars(owner).get(name) is (original if on else wrapper):  # else somebody has covered ours
+                setattr(owner, name, wrapper if on else original)
 
-        self._undo.append(restore)
+        self._undo.append(lambda: switch(False))
+        return switch
 
 
 def _never_compile_alone(wrapper: Any) -> None:
@@ -139,6 +145,12 @@ def _never_compile_alone(wrapper: Any) -> None:
         frames.set_code_exec_strategy(wrapper.__code__, frames._FrameExecStrategy(action.SKIP, action.DEFAULT))
     elif hasattr(frames, "skip_code"):  # torch before 2.7
         frames.skip_code(wrapper.__code__)
+
+
+def _pass_over(method: Any) -> None:
+    """Let a method that stands between the script and torch not count as a frame for `warnings.warn`, nor be compiled alone."""
+    method.__code__ = method.__code__.replace(co_filename=SEAM_FILE)
+    _never_compile_alone(method)
 
 
 def unseen(function: Function) -> Function:
@@ -157,6 +169,7 @@ def module_call(original: Any, observer: Observer) -> Any:
     """See the outermost call of a module; nested ones pass at once."""
     # A nested call does what torch's own `__call__` does instead of calling it: one frame is put in the place of another.
     known = original.__code__.co_names == ("_compiled_call_impl", "_call_impl")
+    capture, steady = observer.capture, observer.steady
 
     def __call__(self: torch.nn.Module, *args: Any, **kwargs: Any) -> Any:  # noqa: N807
         if is_dynamo_compiling():
@@ -165,10 +178,11 @@ def module_call(original: Any, observer: Observer) -> Any:
             return self._call_impl(*args, **kwargs)  # type: ignore[no-untyped-call]
         if observer.depth or observer.off or _flags._is_compiling_flag or _tracing() or _transformed():
             return original(self, *args, **kwargs)
+        if steady.active and steady.fits(self):
+            return steady.follow_forward(original, self, args, kwargs)
         call = observer.forward_began(self, args, kwargs)
         if call is None:
             return original(self, *args, **kwargs)
-        capture = observer.capture
         if capture.wanted:
             capture.forward_began(call.kind == "training", self, args, kwargs)
         observer.depth = 1
@@ -192,13 +206,20 @@ def module_call(original: Any, observer: Observer) -> Any:
 def backward(original: Any, observer: Observer) -> Any:
     """See the outermost backward."""
 
+    capture, steady = observer.capture, observer.steady
+
     def backward(tensors: Any, *args: Any, **kwargs: Any) -> None:
-        if is_dynamo_compiling() or _flags._is_compiling_flag or observer.depth == 2 or observer.off:
+        if is_dynamo_compiling() or observer.depth == 2 or observer.off or _flags._is_compiling_flag:
             original(tensors, *args, **kwargs)
             return
+        if steady.active:
+            if not observer.depth and steady.expects_backward(tensors):
+                steady.follow_backward(original, tensors, args, kwargs)
+                return
+            steady.leave()
         before = observer.depth
-        if observer.capture.wanted:
-            observer.capture.backward_began(tensors)
+        if capture.wanted:
+            capture.backward_began(tensors)
         observer.backward_began(tensors)
         observer.depth = 2
         try:
@@ -214,9 +235,11 @@ def backward(original: Any, observer: Observer) -> Any:
 def tensor_backward(original: Any, observer: Observer) -> Any:
     """Stop watching functions before `backward`, which is one of them; `torch.autograd.backward` is where it is seen."""
 
+    capture = observer.capture
+
     def backward(self: torch.Tensor, *args: Any, **kwargs: Any) -> None:
-        if observer.capture.wanted:
-            observer.capture.pause()
+        if capture.wanted:
+            capture.pause()
         original(self, *args, **kwargs)
 
     return backward
@@ -225,6 +248,8 @@ def tensor_backward(original: Any, observer: Observer) -> Any:
 @unseen
 def loss(kind: str, original: Any, observer: Observer) -> Any:
     """See the outermost call of a known loss function."""
+
+    steady = observer.steady
 
     def known_loss(*args: Any, **kwargs: Any) -> Any:
         if (
@@ -242,7 +267,8 @@ def loss(kind: str, original: Any, observer: Observer) -> Any:
             value = original(*args, **kwargs)
         finally:
             observer.in_loss = False
-        observer.loss_called(kind, args, kwargs, value)
+        if not steady.active or not steady.take_loss(value):
+            observer.loss_called(kind, args, kwargs, value)
         return value
 
     return known_loss
@@ -367,8 +393,12 @@ def scale(original: Any, observer: Observer) -> Any:
 
 
 def _step_pre(observer: Observer) -> Callable[..., Any]:
+    steady = observer.steady
+
     def pre(optimizer: Any, args: Any, kwargs: Any) -> Any:
         if is_dynamo_compiling() or _flags._is_compiling_flag or observer.off:
+            return None
+        if steady.active and len(args) == 1 and not kwargs and steady.expects_step(optimizer):
             return None
         closure = args[1] if len(args) > 1 else kwargs.get("closure")
         observer.step_began(optimizer, closure is not None)
@@ -396,8 +426,16 @@ def _closure(original: Any, optimizer: Any, observer: Observer) -> Any:
 
 
 def _step_post(observer: Observer) -> Callable[..., None]:
+    steady = observer.steady
+
     def post(optimizer: Any, args: Any, kwargs: Any) -> None:
-        if not is_dynamo_compiling() and not _flags._is_compiling_flag and not observer.off:
+        if is_dynamo_compiling() or _flags._is_compiling_flag or observer.off:
+            return
+        if not steady.active or not steady.take_step(optimizer):
             observer.step_ended(optimizer)
 
     return post
+
+
+for _method in (Steady.follow_forward, Steady.follow_backward):
+    _pass_over(_method)
