@@ -1,4 +1,4 @@
-"""Measure an unchanged script on this machine, shut off from it: would a bigger one help?"""
+"""Measure an unchanged script on this machine, shut off from it: which levers make it faster, and would a bigger one help?"""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import json
 import os
 import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -50,6 +50,34 @@ def measure_machine(job: Job, choice: Choice, seconds: float, devices: Mapping[s
         run = load_run(ended.folder) if ended.folder is not None else Run(facts={"script": job.script})
         run.notes += why_not(ended, Path(scratch))
     return decide(run, diagnose(run, select=choice.select, ignore=choice.ignore), devices)
+
+
+def measure_speed(job: Job, choice: Choice, seconds: float, wanted: Sequence[str]) -> Diagnosis:
+    """Try the levers of speed on a script, each beside a control, in isolated children, and diagnose what a control shows.
+
+    Args:
+        seconds: for all of it, at most.
+        wanted: names of levers; all that may apply where empty.
+    """
+    from lossdoctor.diagnose import diagnose
+    from lossdoctor.machine.speed import Trials, described
+
+    with tempfile.TemporaryDirectory(prefix="lossdoctor-") as folder:
+        write_private(job, Path(folder))
+        result = Trials(Path(folder), seconds, choice.say).run(wanted)
+    run = result.control or Run(facts={"script": job.script})
+    run.notes += result.notes
+    diagnosis = diagnose(run, select=choice.select or _of_speed(), ignore=choice.ignore)
+    diagnosis.vitals["speed"] = described(result)
+    diagnosis.next_step = ""
+    return diagnosis
+
+
+def _of_speed() -> tuple[str, ...]:
+    """Return the families of faults that cost time or memory: a few steps of a script tell nothing of the others."""
+    from lossdoctor.core.fault import faults
+
+    return tuple(sorted({fault.family for fault in faults().values()} & {"PIP", "PRF", "MEM"}))
 
 
 def write_private(job: Job, folder: Path) -> None:
