@@ -7,12 +7,20 @@ __version__ = "0.1.0"
 
 if TYPE_CHECKING:
     from lossdoctor.reading import read
+    from lossdoctor.routine import can_memorize, checkup
     from lossdoctor.shown import Report
     from lossdoctor.watching import Doctor, watch
 
-_HOME = {"Doctor": "watching", "Report": "shown", "read": "reading", "watch": "watching"}
+_HOME = {
+    "Doctor": "watching",
+    "Report": "shown",
+    "can_memorize": "routine",
+    "checkup": "routine",
+    "read": "reading",
+    "watch": "watching",
+}
 
-__all__ = ["Doctor", "Report", "__version__", "read", "watch"]
+__all__ = ["Doctor", "Report", "__version__", "can_memorize", "checkup", "read", "watch"]
 
 
 def __getattr__(name: str) -> Any:

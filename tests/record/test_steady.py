@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import itertools
+import sys
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
@@ -309,15 +311,36 @@ def test_a_loop_with_a_loader_and_a_scheduler_goes_the_short_way(tmp_path: Path,
     assert sum(taken) > 32
 
 
-def test_an_error_of_the_short_way_is_noted_and_the_ordinary_one_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def broken(self: Steady, kind: str, args: object, kwargs: object, value: object) -> None:
-        self._broke("loss_called", ValueError("no"))
+def test_an_error_of_the_short_way_is_noted_and_the_ordinary_one_goes_on(tmp_path: Path) -> None:
+    class Groups(list):  # type: ignore[type-arg]
+        steps = 0
 
-    monkeypatch.setattr(Steady, "loss_called", broken)
-    run, _ = recorded(tmp_path, Loop())
-    (training,) = run.trainings
-    assert len(training.series("loss").values) >= STEPS - 1
-    assert any("steady loss_called" in note for note in run.notes)
+        def __getitem__(self, place: object) -> object:
+            if sys._getframe(1).f_code.co_name == "take_step":
+                raise ValueError("no")
+            return super().__getitem__(place)  # type: ignore[call-overload]
+
+    training = Loop()
+    training.optimizer.param_groups = Groups(training.optimizer.param_groups)
+    run, _ = recorded(tmp_path, training)
+    (held,) = run.trainings
+    assert len(held.series("loss").values) >= STEPS - 1
+    assert any("steady take_step" in note for note in run.notes)
+
+
+def test_a_warning_within_a_followed_forward_points_at_the_script(tmp_path: Path) -> None:
+    class Warns(nn.Sequential):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            warnings.warn("look", stacklevel=4)  # past torch's two frames, as a module's own warning is
+            return super().forward(x)
+
+    training = Loop()
+    training.model = Warns(*training.model)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        recorded(tmp_path, training)
+    places = {Path(each.filename).name for each in caught if str(each.message) == "look"}
+    assert places == {Path(__file__).name}
 
 
 def test_nothing_of_a_model_is_kept_alive(tmp_path: Path) -> None:

@@ -42,7 +42,7 @@ WATCHING = (
     "overfitting",
     "too-few-examples",
 )
-SUITES = ("ten", "watching", "all")
+SUITES = ("ten", "watching", "all", "confirm")
 
 
 @dataclass(frozen=True)
@@ -93,7 +93,7 @@ def _accepted(name: str, slug: str) -> tuple[str, ...]:
 
 
 def suite(name: str) -> list[Condition]:
-    """Return the conditions of a suite: `ten`, `watching`, or `all` that have plants.
+    """Return the conditions of a suite: `ten`, `watching`, `all` that have plants, or `confirm`, those that have a treatment as well.
 
     Example:
         >>> len(suite("ten"))
@@ -105,6 +105,9 @@ def suite(name: str) -> list[Condition]:
         return [condition(slug) for slug in WATCHING if slug == HEALTHY or slug in faults()]
     if name == "all":
         return [condition(HEALTHY), *(condition(slug) for slug, fault in faults().items() if fault.plants)]
+    if name == "confirm":
+        treated = [slug for slug, fault in faults().items() if fault.plants and fault.treatment and fault.treatment.safety != "advice-only"]
+        return [condition(slug) for slug in (HEALTHY, *treated)]
     raise UsageError(f"no suite is called {name!r}; there are: {', '.join(SUITES)}")
 
 

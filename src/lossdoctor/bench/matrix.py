@@ -157,13 +157,14 @@ def run_row(row: Row) -> Outcome:
         folder = Path(scratch)
         # The same name in every row: nothing may be read from it.
         (folder / "train.py").write_text(row.source, encoding="utf-8")
-        failure = _watch(folder, row.options)
+        failure = watch(folder, row.options)
         verdict = _verdict(folder / "report.json", failure)
         strengths = _strengths(folder / "runs")
     return Outcome(row, **verdict, strengths=strengths, seconds=time.perf_counter() - began)
 
 
-def _watch(folder: Path, options: Sequence[str]) -> str:
+def watch(folder: Path, options: Sequence[str]) -> str:
+    """Run `train.py` of a folder by `lossdoctor run`, into `runs` and `report.json` beside it; return what went wrong, or nothing."""
     command = [sys.executable, "-m", "lossdoctor", "run", "--quiet", "--json", "report.json", "--out", "runs", *options, "train.py"]
     # One thread a row: rows side by side must not take each other's cores.
     environment = os.environ | {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}

@@ -20,7 +20,12 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.option(
-    "--suite", "suite_name", type=click.Choice(["ten", "watching", "all"]), default="ten", show_default=True, help="What is planted."
+    "--suite",
+    "suite_name",
+    type=click.Choice(["ten", "watching", "all", "confirm"]),
+    default="ten",
+    show_default=True,
+    help="What is planted.",
 )
 @click.option("--recipes", "recipe_names", metavar="NAMES", default="", help="Recipes, separated by commas; all where left out.")
 @click.option("--faults", "fault_names", metavar="SLUGS", default="", help="Conditions, separated by commas, instead of a suite.")
@@ -46,6 +51,7 @@ def command(
     """Plant faults in healthy scripts and show how many of them the doctor names.
 
     Each row is a recipe with one source edit, run by `lossdoctor run` in a process of its own. The table counts the verdicts.
+    In the suite `confirm` the planted fault is then confirmed by a trial, and on healthy scripts every treatment is tried.
     """
     from rich.console import Console
 
@@ -54,6 +60,9 @@ def command(
 
     options = ("--workup", row_workup) if row_workup else ()
     laid = _rows(suite_name, _names(recipe_names), _names(fault_names), _levels(levels), range(first_seed, first_seed + seeds), options)
+    if suite_name == "confirm":
+        _confirm(laid, json_path)
+        return
     outcomes = _run(laid, jobs or os.cpu_count() or 1)
     # Off a terminal nothing needs to fit, and a line that wraps is hard to search.
     Console(width=None if sys.stdout.isatty() else 160).print(summary(outcomes), soft_wrap=True)
@@ -110,6 +119,26 @@ def _run(laid: Sequence[Row], jobs: int) -> list[Outcome]:
         except KeyboardInterrupt:
             click.echo(f"interrupted: the figures are of {len(outcomes)} of {len(laid)} rows", err=True)
     return [outcomes[_key(row)] for row in laid if _key(row) in outcomes]
+
+
+def _confirm(laid: Sequence[Row], json_path: Path | None) -> None:
+    """Try the treatments one after another, for a trial uses the cores by itself; show what was confirmed."""
+    from rich.console import Console
+
+    from lossdoctor.bench.trials import as_json, table, try_rows
+
+    tried = []
+    try:
+        for each in try_rows(laid):
+            tried.append(each)
+            why = f" ({each.reason})" if each.reason else ""
+            said = f"{each.planted} on {each.recipe}, seed {each.seed}, treatment of {each.fault}: {each.verdict}{why}"
+            click.echo(f"{said}, effect {each.effect:.2f}, {each.seconds:.0f} s", err=True)
+    except KeyboardInterrupt:
+        click.echo(f"interrupted: the figures are of {len(tried)} trials", err=True)
+    Console(width=None if sys.stdout.isatty() else 160).print(table(tried), soft_wrap=True)
+    if json_path is not None:
+        json_path.write_text(json.dumps(as_json(tried), indent=1) + "\n", encoding="utf-8")
 
 
 def _key(row: Row) -> tuple[Any, ...]:

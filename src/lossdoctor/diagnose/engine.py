@@ -47,7 +47,8 @@ def diagnose(run: Run, *, select: Sequence[str] = (), ignore: Sequence[str] = ()
     failed = [attempt("failed", partial(vitals.failed, each), False) for each in run.trainings]
     judged = {fault.slug: [judge(fault, training, mode) for training in run.trainings] for fault in chosen}
     if mode == "check" and (run.facts.get("ended") or {}).get("how") == "stopped":
-        judged = {slug: [_of_part(finding) for finding in each] for slug, each in judged.items()}
+        several = len(run.trainings) > 1
+        judged = {slug: [_of_part(finding, several) for finding in each] for slug, each in judged.items()}
     findings = [across.settle(run.trainings, judged[fault.slug], failed) if run.trainings else _untrained(fault) for fault in chosen]
     main = across.main_training(run.trainings)
     diagnosis.findings = triage.arrange(findings, {fault.slug: fault.explains for fault in chosen})
@@ -160,9 +161,13 @@ def _finding(fault: Fault, training: Training, **fields: Any) -> Finding:
     return Finding(fault.code, fault.slug, fault.title, fault.family, **{**common, **fields})
 
 
-def _of_part(finding: Finding) -> Finding:
-    """Take back that a fault is absent where only a whole run could show it, and the run was ended early."""
-    if finding.status != "absent" or seen_in(finding.slug, "check"):
+def _of_part(finding: Finding, several: bool) -> Finding:
+    """Take back what only a whole run can show, where the run was ended early.
+
+    Args:
+        several: whether the script trains more than once: then no training is the last, and a present fault does not count either.
+    """
+    if seen_in(finding.slug, "check") or not (several or finding.status == "absent"):
         return finding
     return dataclasses.replace(finding, status="unknown", missing="the whole run: lossdoctor run watches it")
 

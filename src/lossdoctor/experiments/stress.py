@@ -13,10 +13,11 @@ import torch
 from torch import Tensor
 
 from lossdoctor.experiments.replay import Deadline, Replay
-from lossdoctor.experiments.respond import find_break
+from lossdoctor.experiments.respond import Response, find_break
 from lossdoctor.record.capture import Batch, row_constants
 
 SCALES = (10.0, 100.0)
+SURE, FARTHEST = 200.0, 1000.0  # exp(-104) is the smallest number of float32; no further than any model goes in training
 
 
 def measure(replay: Replay, deadline: Deadline, parameters: dict[str, Any]) -> dict[str, Any]:
@@ -33,10 +34,16 @@ def measure(replay: Replay, deadline: Deadline, parameters: dict[str, Any]) -> d
     facts |= {"single": _single(replay, batch), "empty_mask": _empty(replay, batch)}
     if not math.isfinite(first):
         return facts
-    for factor in SCALES:
+    for factor in (*SCALES, _far(replay, batch)):
         facts["outputs"] = facts["outputs"] or _scaled_outputs(replay, batch, factor)
         facts["inputs"] = facts["inputs"] or _scaled_inputs(replay, batch, factor)
     return facts
+
+
+def _far(replay: Replay, batch: Batch) -> float:
+    """Return the factor that brings the largest output to where a probability of float32 is surely 0 or 1."""
+    largest = max((float(output.abs().max()) for output in Response(replay, batch).outputs if output.numel()), default=0.0)
+    return min(FARTHEST, max(SCALES[-1], SURE / largest)) if largest > 0 else SCALES[-1]
 
 
 def _scaled_outputs(replay: Replay, batch: Batch, factor: float) -> dict[str, Any] | None:

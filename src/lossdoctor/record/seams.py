@@ -21,6 +21,7 @@ from torch.optim import lr_scheduler
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
 from lossdoctor.record.events import Observer
+from lossdoctor.record.steady import Steady
 
 # `warnings.warn(stacklevel=...)` passes over frames whose file name holds these two words, the import system's: a warning of
 # torch still points at the script's line. The launcher leaves frames of this folder out of a traceback.
@@ -62,18 +63,19 @@ _transformed = torch._C._are_functorch_transforms_active
 class Seams:
     """Hold the patches that are in place.
 
-    Args:
-        observer: is told what happens.
+        Args:
+            observer: is told what happens.
 
-    Example:
-        >>> from lossdoctor.record.events import Observer
-        >>> from lossdoctor.record.recorder import Recorder
-        >>> seams = Seams(Observer(Recorder.silent(), 0.01))
-        >>> before = torch.autograd.backward
-        >>> seams.install(); torch.autograd.backward is before
-        False
-        >>> seams.undo(); torch.autograd.backward is before
-        True
+        Example:
+            >>> from lossdoctor.record.events import Observer
+    from lossdoctor.record.steady import Steady
+            >>> from lossdoctor.record.recorder import Recorder
+            >>> seams = Seams(Observer(Recorder.silent(), 0.01))
+            >>> before = torch.autograd.backward
+            >>> seams.install(); torch.autograd.backward is before
+            False
+            >>> seams.undo(); torch.autograd.backward is before
+            True
     """
 
     def __init__(self, observer: Observer) -> None:
@@ -145,6 +147,12 @@ def _never_compile_alone(wrapper: Any) -> None:
         frames.skip_code(wrapper.__code__)
 
 
+def _pass_over(method: Any) -> None:
+    """Let a method that stands between the script and torch not count as a frame for `warnings.warn`, nor be compiled alone."""
+    method.__code__ = method.__code__.replace(co_filename=SEAM_FILE)
+    _never_compile_alone(method)
+
+
 def unseen(function: Function) -> Function:
     """Let a wrapper made by `function` not count as a frame for `warnings.warn`."""
     assert isinstance(function, FunctionType)
@@ -161,7 +169,7 @@ def module_call(original: Any, observer: Observer) -> Any:
     """See the outermost call of a module; nested ones pass at once."""
     # A nested call does what torch's own `__call__` does instead of calling it: one frame is put in the place of another.
     known = original.__code__.co_names == ("_compiled_call_impl", "_call_impl")
-    capture = observer.capture
+    capture, steady = observer.capture, observer.steady
 
     def __call__(self: torch.nn.Module, *args: Any, **kwargs: Any) -> Any:  # noqa: N807
         if is_dynamo_compiling():
@@ -170,6 +178,8 @@ def module_call(original: Any, observer: Observer) -> Any:
             return self._call_impl(*args, **kwargs)  # type: ignore[no-untyped-call]
         if observer.depth or observer.off or _flags._is_compiling_flag or _tracing() or _transformed():
             return original(self, *args, **kwargs)
+        if steady.active and steady.fits(self):
+            return steady.follow_forward(original, self, args, kwargs)
         call = observer.forward_began(self, args, kwargs)
         if call is None:
             return original(self, *args, **kwargs)
@@ -196,12 +206,17 @@ def module_call(original: Any, observer: Observer) -> Any:
 def backward(original: Any, observer: Observer) -> Any:
     """See the outermost backward."""
 
-    capture = observer.capture
+    capture, steady = observer.capture, observer.steady
 
     def backward(tensors: Any, *args: Any, **kwargs: Any) -> None:
         if is_dynamo_compiling() or observer.depth == 2 or observer.off or _flags._is_compiling_flag:
             original(tensors, *args, **kwargs)
             return
+        if steady.active:
+            if not observer.depth and steady.expects_backward(tensors):
+                steady.follow_backward(original, tensors, args, kwargs)
+                return
+            steady.leave()
         before = observer.depth
         if capture.wanted:
             capture.backward_began(tensors)
@@ -234,6 +249,8 @@ def tensor_backward(original: Any, observer: Observer) -> Any:
 def loss(kind: str, original: Any, observer: Observer) -> Any:
     """See the outermost call of a known loss function."""
 
+    steady = observer.steady
+
     def known_loss(*args: Any, **kwargs: Any) -> Any:
         if (
             is_dynamo_compiling()
@@ -250,7 +267,8 @@ def loss(kind: str, original: Any, observer: Observer) -> Any:
             value = original(*args, **kwargs)
         finally:
             observer.in_loss = False
-        observer.loss_called(kind, args, kwargs, value)
+        if not steady.active or not steady.take_loss(value):
+            observer.loss_called(kind, args, kwargs, value)
         return value
 
     return known_loss
@@ -375,8 +393,12 @@ def scale(original: Any, observer: Observer) -> Any:
 
 
 def _step_pre(observer: Observer) -> Callable[..., Any]:
+    steady = observer.steady
+
     def pre(optimizer: Any, args: Any, kwargs: Any) -> Any:
         if is_dynamo_compiling() or _flags._is_compiling_flag or observer.off:
+            return None
+        if steady.active and len(args) == 1 and not kwargs and steady.expects_step(optimizer):
             return None
         closure = args[1] if len(args) > 1 else kwargs.get("closure")
         observer.step_began(optimizer, closure is not None)
@@ -404,8 +426,16 @@ def _closure(original: Any, optimizer: Any, observer: Observer) -> Any:
 
 
 def _step_post(observer: Observer) -> Callable[..., None]:
+    steady = observer.steady
+
     def post(optimizer: Any, args: Any, kwargs: Any) -> None:
-        if not is_dynamo_compiling() and not _flags._is_compiling_flag and not observer.off:
+        if is_dynamo_compiling() or _flags._is_compiling_flag or observer.off:
+            return
+        if not steady.active or not steady.take_step(optimizer):
             observer.step_ended(optimizer)
 
     return post
+
+
+for _method in (Steady.follow_forward, Steady.follow_backward):
+    _pass_over(_method)

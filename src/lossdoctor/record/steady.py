@@ -2,7 +2,7 @@
 
 The observer's own handlers (`events.py`) allow for everything that a script may do. A loop that has done the same for a while,
 one forward of one model, at most one known loss, one backward, one optimiser step on gradients that were set to None before, is
-followed by the handlers below instead. Each checks that what happens is what comes next, and keeps a number; the rows are made of
+followed by the methods below instead. Each checks that what happens is what comes next, and keeps a number; the rows are made of
 them many steps at a time. Anything else, and every step at which something is measured, goes the ordinary way: `leave` gives the
 observer the state that its own handlers would have left. `tests/record/test_steady.py` holds one way against the other.
 """
@@ -10,6 +10,7 @@ observer the state that its own handlers would have left. `tests/record/test_ste
 from __future__ import annotations
 
 import weakref
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from torch import Tensor, is_grad_enabled
@@ -28,7 +29,8 @@ _ALIKE = 8  # equal steps before the short way is taken
 _MOST = 256  # steps on it before an ordinary one: what only that one notices is late by so many at most
 _HANDLERS = ("forward_began", "forward_ended", "loss_called", "backward_began", "backward_ended", "step_began", "step_ended")
 
-# What happened last within the step: no forward yet, and then one after the other.
+# What happened last within the step: no forward yet, and then one after the other; or the observer's own handlers are at work.
+_AWAY = -1
 _NOTHING, _IN_FORWARD, _FORWARD, _LOSS, _IN_BACKWARD, _BACKWARD, _IN_STEP = range(7)
 
 
@@ -93,7 +95,7 @@ class Steady:
         self.active, self.usable = False, True
         self.alike = 0
         self.shape: tuple[Any, ...] = ()
-        self.phase = _NOTHING
+        self.phase = _AWAY
         self.steps: list[tuple[float, ...]] = []  # rows of `tracks.COLUMNS`
         self.left = self.number = 0
         self.training = self.capturing = False
@@ -137,7 +139,7 @@ class Steady:
     def _take_over(self, track: Track, known: Known, call: Call, training: bool, calls: int) -> None:
         observer = self.observer
         if track.resets.sentinel is None or not vars(observer).keys().isdisjoint(_HANDLERS):
-            return  # one of the handlers was dropped
+            return  # one of the observer's own handlers was dropped
         self.track, self.known, self.call, self.training = track, known, call, training
         self.model, self.sentinel = call.root.ref, track.resets.sentinel
         self.before_backward = _LOSS if calls else _FORWARD
@@ -145,16 +147,18 @@ class Steady:
         self.number, self.start = track.count, observer.began
         self.alarm, self.flush_at, self.opened = track.alarm, observer.flush_at, observer.gaps.opened
         self.capturing, observer.capture.wanted = observer.capture.wanted, False
-        self.active = True
-        vars(observer).update((name, getattr(self, name)) for name in _HANDLERS)
+        self.active, self.phase = True, _NOTHING
 
-    # -- the step ------------------------------------------------------------------------------------------------------
+    # -- the step, called by the seams ---------------------------------------------------------------------------------
 
-    def forward_began(self, module: Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Call | None:
-        """Follow the forward."""
+    def fits(self, module: Module) -> bool:
+        """Tell whether this call of a module is the forward that comes next."""
+        return self.phase == _NOTHING and self.model() is module and module.training is self.training and is_grad_enabled()
+
+    def follow_forward(self, original: Callable[..., Any], module: Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Make the call of the model, and follow it."""
+        observer = self.observer
         try:
-            if self.phase or self.model() is not module or module.training is not self.training or not is_grad_enabled():
-                return self._other_way().forward_began(module, args, kwargs)
             self.began = self.clock()
             if self.gaps.measuring:
                 self.gaps.stop(self)
@@ -167,84 +171,79 @@ class Steady:
             if self.loaders.seconds:
                 self.loader, self.loaders.seconds = self.loaders.seconds, 0.0
             self.phase = _IN_FORWARD
-            return self.call
         except Exception as error:
-            self._broke("forward_began", error)
-            return None
-
-    def forward_ended(self, call: Call, result: Any) -> None:
-        """Follow the end of the forward."""
+            self._broke("follow_forward", error)
+        observer.depth = 1
         try:
-            if self.phase != _IN_FORWARD:
-                self._other_way().forward_ended(call, result)
-                return
+            result = original(module, *args, **kwargs)
+        except BaseException:
+            observer.depth = 0
+            observer.forward_failed(self.call)
+            raise
+        observer.depth = 0
+        if self.phase == _IN_FORWARD:
             self.forward = self.clock() - self.began
             self.phase = _FORWARD
-        except Exception as error:
-            self._broke("forward_ended", error)
+        else:  # given back meanwhile
+            observer.forward_ended(self.call, result)
+        return result
 
-    def loss_called(self, kind: str, args: tuple[Any, ...], kwargs: dict[str, Any], value: Any) -> None:
-        """Follow the loss."""
-        try:
-            plain = type(value) is Tensor and value.is_cpu and value.requires_grad and not value.dim()
-            if self.phase != _FORWARD or self.before_backward != _LOSS or not plain:
-                self._other_way().loss_called(kind, args, kwargs, value)
-                return
-            self.loss = value.item()
-            self.phase = _LOSS
-        except Exception as error:
-            self._broke("loss_called", error)
+    def take_loss(self, value: Any) -> bool:
+        """Follow the loss; False where it is not what comes next."""
+        if self.phase != _FORWARD or self.before_backward != _LOSS or type(value) is not Tensor:
+            return False
+        if not value.is_cpu or not value.requires_grad or value.shape:
+            return False
+        self.loss = value.item()
+        self.phase = _LOSS
+        return True
 
-    def backward_began(self, tensors: Any) -> None:
-        """Follow the backward: its gradients were reset if there are none."""
-        try:
-            sentinel = self.sentinel()
-            if self.phase != self.before_backward or sentinel is None or sentinel.grad is not None:
-                capture = self.observer.capture
-                capture.backwards += self.capturing  # the seam has passed it by
-                self._other_way().backward_began(tensors)
-                return
-            self.phase = _IN_BACKWARD
-            self.backward_at = self.clock()
-        except Exception as error:
-            self._broke("backward_began", error)
+    def expects_backward(self, tensors: Any) -> bool:
+        """Tell whether a backward comes next: its gradients were reset if there are none."""
+        if self.phase != self.before_backward or type(tensors) is not Tensor or not tensors.is_cpu or tensors.shape:
+            return False
+        sentinel = self.sentinel()
+        return sentinel is not None and sentinel.grad is None
 
-    def backward_ended(self, tensors: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        """Follow the end of the backward."""
+    def follow_backward(self, original: Callable[..., Any], tensors: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """Make the backward call, and follow it."""
+        observer = self.observer
+        self.phase = _IN_BACKWARD
+        began = self.backward_at = self.clock()
+        observer.depth = 2
         try:
-            now = self.clock()
-            if self.phase != _IN_BACKWARD or type(tensors) is not Tensor or tensors.dim() or not tensors.is_cpu:
-                self._other_way().backward_ended(tensors, args, kwargs)
-                return
-            self.backward = now - self.backward_at
+            original(tensors, *args, **kwargs)
+        finally:
+            observer.depth = 0
+        now = self.clock()
+        if self.phase == _IN_BACKWARD:
+            self.backward = now - began
             self.wall = now
             self.value = tensors.item()
             self.phase = _BACKWARD
-        except Exception as error:
-            self._broke("backward_ended", error)
+        else:  # given back meanwhile
+            observer.backward_ended(tensors, args, kwargs)
 
-    def step_began(self, optimizer: Any, closure: bool) -> None:
-        """Follow the optimiser's step."""
-        try:
-            if self.phase != _BACKWARD or closure or self.known.ref() is not optimizer:
-                self._other_way().step_began(optimizer, closure)
-                return
-            self.phase = _IN_STEP
-            self.step_at = self.clock()
-        except Exception as error:
-            self._broke("step_began", error)
+    def expects_step(self, optimizer: Any) -> bool:
+        """Follow the begin of the optimiser's step; False where it is not what comes next."""
+        if self.phase != _BACKWARD or self.known.ref() is not optimizer:
+            return False
+        self.phase = _IN_STEP
+        self.step_at = self.clock()
+        return True
 
-    def step_ended(self, optimizer: Any) -> None:
-        """Keep the step; the last of a stretch is ended by the ordinary handler."""
+    def take_step(self, optimizer: Any) -> bool:
+        """Keep the step; False where it is to be ended by the ordinary handler, as the last of a stretch is."""
         try:
             now = self.clock()
+            if self.phase != _IN_STEP:
+                return False
             rate = optimizer.param_groups[0].get("lr", NAN)
             clip = self.observer.clip
-            usual = self.phase == _IN_STEP and type(rate) is float and (clip is None or type(clip[0]) is float)
+            usual = type(rate) is float and (clip is None or type(clip[0]) is float)
             if self.left <= 1 or now > self.flush_at or not self.value < self.alarm or not usual:
                 self.leave(alike=usual)
-                self.observer.step_ended(optimizer)
-                return
+                return False
             norm, limit = clip or (NAN, NAN)
             gap = self.began - self.opened
             idle = max(0.0, gap - self.gap_cpu - self.queued) if self.gap_cpu == self.gap_cpu else NAN
@@ -262,8 +261,10 @@ class Steady:
             if gaps.left < 0:
                 gaps.start()
             self.opened = gaps.opened
+            return True
         except Exception as error:
-            self._broke("step_ended", error)
+            self._broke("take_step", error)
+            return True
 
     def _broke(self, name: str, error: Exception) -> None:
         """Never take the short way again; the step under way is lost."""
@@ -272,10 +273,6 @@ class Steady:
         self.observer.recorder.note(f"broke: steady {name}: {type(error).__name__}: {error}")
 
     # -- giving back ---------------------------------------------------------------------------------------------------
-
-    def _other_way(self) -> Observer:
-        self.leave(alike=False)
-        return self.observer
 
     def leave(self, alike: bool = False) -> None:
         """Give back to the observer, also within a step.
@@ -288,8 +285,6 @@ class Steady:
         observer, track = self.observer, self.track
         done = self.number - track.count
         self.active = False
-        for name in _HANDLERS:
-            vars(observer).pop(name, None)
         if not alike:
             self.alike = 0
         observer.capture.wanted = self.capturing
@@ -297,9 +292,9 @@ class Steady:
             observer.capture.backwards += done + (self.phase >= _IN_BACKWARD)
         if done:
             self._end_steps(done)
-        if self.phase:
+        if self.phase > _NOTHING:
             self._begin_step(observer, track)
-        self.phase, self.loader, self.gap_cpu = _NOTHING, 0.0, NAN
+        self.phase, self.loader, self.gap_cpu = _AWAY, 0.0, NAN
 
     def _end_steps(self, done: int) -> None:
         observer, track = self.observer, self.track

@@ -12,6 +12,7 @@ from scipy import stats
 from lossdoctor.core.run import Series, Training
 from lossdoctor.derive.depth import flow
 from lossdoctor.derive.level import expected_level
+from lossdoctor.derive.unseen import unseen_passes
 from lossdoctor.derive.wait import wait_share
 
 CONFIRMED, REFUTED, UNCLEAR = "confirmed", "refuted", "unclear"
@@ -123,8 +124,8 @@ def loss_level(training: Training, steps: int) -> float | None:
 
 
 def validation_level(training: Training, steps: int, field: str = "loss") -> float | None:
-    """Return the mean over the last third of the validation passes within so many steps."""
-    rows = [row for row in training.rows.get("validation", []) if row.step <= steps]
+    """Return the mean over the last third of the validation passes within so many steps; those over trained rows do not count."""
+    rows = [row for row in unseen_passes(training) if row.step <= steps] if training.has("validation") else []
     values = [row.get(field) for row in rows]
     known = [float(value) for value in values if isinstance(value, int | float) and not isinstance(value, bool)]
     if not known:

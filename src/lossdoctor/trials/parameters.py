@@ -8,8 +8,10 @@ from typing import Any
 import numpy as np
 
 from lossdoctor.core.diagnosis import Finding
+from lossdoctor.core.errors import SignalMissing
 from lossdoctor.core.fault import Treatment
 from lossdoctor.core.run import Series, Training
+from lossdoctor.derive.generalisation import generalisation
 from lossdoctor.derive.update import update_sizes
 
 Value = dict[str, Any]
@@ -71,12 +73,14 @@ def _targets(parameters: Mapping[str, Any], finding: Finding, training: Training
 
 
 def _early(parameters: Mapping[str, Any], finding: Finding, training: Training) -> Value:
-    """End learning where validation was best: its loss, or its score where that is all there is."""
-    for field, sign in (("loss", 1.0), ("correct", -1.0), ("r2", -1.0)):
-        known = [(sign * float(row[field]), row.step) for row in training.rows.get("validation", []) if row.get(field) is not None]
-        if len(known) > 1:
-            return {"name": "stop_early", "parameters": {"steps": min(known)[1]}}
-    raise NoTreatment("validation was not seen often enough to tell where it was best")
+    """End learning where unseen rows were best."""
+    try:
+        found = generalisation(training)
+    except SignalMissing:
+        found = None
+    if found is None:
+        raise NoTreatment("unseen rows were not looked at often enough to tell where they were best")
+    return {"name": "stop_early", "parameters": {"steps": found.course.best_step}}
 
 
 _FITS: dict[str, Callable[[Mapping[str, Any], Finding, Training], Value]] = {

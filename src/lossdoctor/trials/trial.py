@@ -89,7 +89,7 @@ class Pairs:
             try:
                 second = pool.submit(run_arm, self.plan, treated, number, self.question.edited)
                 first = pool.submit(run_arm, self.plan, self.question.base, number) if number or self.question.base else None
-                if first is None and same_start(self.watched.training, second.result().training):
+                if first is None and (second.result().training is None or same_start(self.watched.training, second.result().training)):
                     return self.watched, second.result()
                 return (first or pool.submit(run_arm, self.plan, (), number)).result(), second.result()
             except BaseException:
@@ -173,7 +173,7 @@ def _weigh(trial: Trial, seen: Sequence[tuple[Training, Training]]) -> None:
 
 def _unusable(control: Arm, treated: Arm, question: Question, steps: int) -> str:
     """Say why a pair tells nothing; empty where it does."""
-    for name, arm in (("untreated", control), ("treated", treated)):
+    for name, arm in (("treated", treated), ("untreated", control)):
         if arm.training is None:
             return f"{name}: {arm.reason or 'it did not reach this training'}"
     idle = [value["name"] for value in question.added if value["name"] not in treated.treated]

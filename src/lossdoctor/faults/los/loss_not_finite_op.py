@@ -11,7 +11,7 @@ apart, and exactly 0 at 104; the logarithm of zero is infinite, and zero times i
 
 How it is told apart
 --------------------
-The first captured step is repeated with the model's outputs, and then its inputs, 10 and 100 times as large. The first function
+The first captured step is repeated with the model's outputs, and then its inputs, 10 to 1,000 times as large. The first function
 after the model whose result is not finite, while all that enters it is, names the operation. Losses of torch stay finite there,
 and so do losses with a clamp or a small number added. An exponential that overflows is not counted: a model learns to stay below
 it.

@@ -42,7 +42,9 @@ def detect(training: Training) -> Detection | None:
     others, unequal = float(facts.get("others") or 0.0), float(facts.get("unequal") or 0.0)
     if not facts.get("recurrent") or not facts.get("sure") or facts.get("related") or not max(others, unequal) > MOVED:
         return None
-    how = "examples after it in the batch" if facts.get("later_only") or unequal > MOVED else "other examples"
+    if not facts.get("later_only") and not unequal > MOVED:
+        return None  # mixed by something that knows no order
+    how = "examples after it in the batch" if facts.get("later_only") else "other examples"
     seen = f"an example moves the outputs of {how} by {max(others, unequal):.2g} of their spread"
     note = f"the model holds a {facts['recurrent']}, and there is one target for each entry of the first axis"
     return Detection(0.96, (Evidence("mixing", (0, 0), seen, "0", note),))
@@ -69,6 +71,7 @@ FAULT = Fault(
         Example("healthy", _run(0.0, recurrent=None), "not recurrent"),
         Example("look-alike", _run(0.4, recurrent=None), "mixed by something else"),
         Example("look-alike", _run(0.4, sure=False), "time may really come first"),
+        Example("look-alike", _run(0.4, later_only=False), "a softmax over the batch, behind a recurrent layer"),
         Example("known miss", _run(0.4, recurrent=None, later_only=True), "a recurrence written by hand"),
     ),
     decides_with=("mixing",),
