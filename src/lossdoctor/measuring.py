@@ -20,18 +20,21 @@ if TYPE_CHECKING:
     from lossdoctor.launch.supervisor import Job
 
 # Name and time limit of each, in s: what one idle core needs for small networks, several times over.
-EXPERIMENTS = (("throughput", 20.0), ("memorise", 20.0))
+EXPERIMENTS = (("throughput", 20.0), ("memorise", 20.0), ("memory", 20.0))
 _LATE = 20.0  # s by which an experiment may overrun its limit
 _START = 30.0  # s for imports and preparing data, beside the training's limit
 _LAST_LINES = 3
 
 
-def measure_machine(job: Job, choice: Choice, seconds: float, devices: Mapping[str, Mapping[str, Any]]) -> Diagnosis:
+def measure_machine(
+    job: Job, choice: Choice, seconds: float, devices: Mapping[str, Mapping[str, Any]], memory: float | None = None
+) -> Diagnosis:
     """Run a script for a while in an isolated child, do the experiments that the decision needs, and diagnose it.
 
     Args:
         seconds: of training at most; a script that ends before is seen to its end.
         devices: the user's, by name (`machine.devices`).
+        memory: GiB that the process may have while the largest batch is tried; not tried where left out.
     """
     from lossdoctor.core.store import load_run
     from lossdoctor.diagnose import diagnose
@@ -39,7 +42,9 @@ def measure_machine(job: Job, choice: Choice, seconds: float, devices: Mapping[s
 
     with tempfile.TemporaryDirectory(prefix="lossdoctor-") as scratch:
         write_private(job, Path(scratch))
-        see = {"seconds": seconds, "experiments": EXPERIMENTS}
+        see: dict[str, Any] = {"seconds": seconds, "experiments": EXPERIMENTS}
+        if memory is not None:
+            see["extra"] = {"limit_bytes": int(memory * 2**30)}
         by_name = {"answers": "lossdoctor.experiments.workup", "plan": "lossdoctor.diagnose.plan"}
         limit = _START + seconds + sum(each + _LATE for _, each in EXPERIMENTS)
         ended = repeat(

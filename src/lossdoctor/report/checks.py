@@ -87,9 +87,10 @@ def _precision(facts: Facts) -> str:
 
 
 def _memory(facts: Facts) -> str:
-    parts = [(name, facts.get(name)) for name in ("weights", "gradients", "optimizer", "activations")]
+    parts = [(name.replace("_", " "), facts.get(name)) for name in ("weights", "gradients", "optimizer_state", "peak")]
     told = ", ".join(f"{name} {size / 2**20:,.1f} MiB" for name, size in parts if size is not None)
-    return f"{told}; about {facts['largest_batch']:,} rows fit what is free"
+    most = facts.get("largest_predicted")
+    return f"{told}; about {most:,} rows fit what is free" if most is not None else told
 
 
 def _rate_range(facts: Facts) -> str:

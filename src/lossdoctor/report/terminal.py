@@ -103,6 +103,8 @@ def _run(page: _Page, diagnosis: Diagnosis) -> None:
     page.row("step", machine.step(diagnosis))
     page.row("measured", machine.measured(diagnosis))
     _several(page, "devices", machine.devices(diagnosis))
+    for number, line in enumerate(machine.memory(diagnosis)):
+        page.row("memory" if number == 0 else "", line, wrap=False)
     _several(page, "lever", speed.levers(diagnosis), 12)
     page.row("together", speed.combined(diagnosis))
     page.row("to do", speed.answer(diagnosis), "bold")
