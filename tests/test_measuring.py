@@ -64,7 +64,7 @@ def test_wide_layers_keep_the_device_busy_and_small_ones_do_not(tmp_path: Path) 
     small = asked(tmp_path, SMALL)
     assert small["bigger_machine"]["helps"] == "no", small["bigger_machine"]
     for report in (wide, small):
-        assert {each["name"] for each in report["experiments"]} == {"throughput", "memorise"}
+        assert {each["name"] for each in report["experiments"]} == {"throughput", "memorise", "memory"}
         assert report["vitals"]["machine"]["devices"]
     assert not (tmp_path / "left.txt").exists()
 

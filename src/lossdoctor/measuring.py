@@ -1,4 +1,4 @@
-"""Measure an unchanged script on this machine, shut off from it: would a bigger one help?"""
+"""Measure an unchanged script on this machine, shut off from it: which levers make it faster, and would a bigger one help?"""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import json
 import os
 import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,18 +20,21 @@ if TYPE_CHECKING:
     from lossdoctor.launch.supervisor import Job
 
 # Name and time limit of each, in s: what one idle core needs for small networks, several times over.
-EXPERIMENTS = (("throughput", 20.0), ("memorise", 20.0))
+EXPERIMENTS = (("throughput", 20.0), ("memorise", 20.0), ("memory", 20.0))
 _LATE = 20.0  # s by which an experiment may overrun its limit
 _START = 30.0  # s for imports and preparing data, beside the training's limit
 _LAST_LINES = 3
 
 
-def measure_machine(job: Job, choice: Choice, seconds: float, devices: Mapping[str, Mapping[str, Any]]) -> Diagnosis:
+def measure_machine(
+    job: Job, choice: Choice, seconds: float, devices: Mapping[str, Mapping[str, Any]], memory: float | None = None
+) -> Diagnosis:
     """Run a script for a while in an isolated child, do the experiments that the decision needs, and diagnose it.
 
     Args:
         seconds: of training at most; a script that ends before is seen to its end.
         devices: the user's, by name (`machine.devices`).
+        memory: GiB that the process may have while the largest batch is tried; not tried where left out.
     """
     from lossdoctor.core.store import load_run
     from lossdoctor.diagnose import diagnose
@@ -39,7 +42,9 @@ def measure_machine(job: Job, choice: Choice, seconds: float, devices: Mapping[s
 
     with tempfile.TemporaryDirectory(prefix="lossdoctor-") as scratch:
         write_private(job, Path(scratch))
-        see = {"seconds": seconds, "experiments": EXPERIMENTS}
+        see: dict[str, Any] = {"seconds": seconds, "experiments": EXPERIMENTS}
+        if memory is not None:
+            see["extra"] = {"limit_bytes": int(memory * 2**30)}
         by_name = {"answers": "lossdoctor.experiments.workup", "plan": "lossdoctor.diagnose.plan"}
         limit = _START + seconds + sum(each + _LATE for _, each in EXPERIMENTS)
         ended = repeat(
@@ -50,6 +55,34 @@ def measure_machine(job: Job, choice: Choice, seconds: float, devices: Mapping[s
         run = load_run(ended.folder) if ended.folder is not None else Run(facts={"script": job.script})
         run.notes += why_not(ended, Path(scratch))
     return decide(run, diagnose(run, select=choice.select, ignore=choice.ignore), devices)
+
+
+def measure_speed(job: Job, choice: Choice, seconds: float, wanted: Sequence[str]) -> Diagnosis:
+    """Try the levers of speed on a script, each beside a control, in isolated children, and diagnose what a control shows.
+
+    Args:
+        seconds: for all of it, at most.
+        wanted: names of levers; all that may apply where empty.
+    """
+    from lossdoctor.diagnose import diagnose
+    from lossdoctor.machine.speed import Trials, described
+
+    with tempfile.TemporaryDirectory(prefix="lossdoctor-") as folder:
+        write_private(job, Path(folder))
+        result = Trials(Path(folder), seconds, choice.say).run(wanted)
+    run = result.control or Run(facts={"script": job.script})
+    run.notes += result.notes
+    diagnosis = diagnose(run, select=choice.select or _of_speed(), ignore=choice.ignore)
+    diagnosis.vitals["speed"] = described(result)
+    diagnosis.next_step = ""
+    return diagnosis
+
+
+def _of_speed() -> tuple[str, ...]:
+    """Return the families of faults that cost time or memory: a few steps of a script tell nothing of the others."""
+    from lossdoctor.core.fault import faults
+
+    return tuple(sorted({fault.family for fault in faults().values()} & {"PIP", "PRF", "MEM"}))
 
 
 def write_private(job: Job, folder: Path) -> None:

@@ -21,7 +21,7 @@ from lossdoctor.core.fault import faults
 
 CONTEXT = click.Context(group, info_name="lossdoctor", **group.context_settings)
 # Commands that pages of faults name already and that are still to come: a known miss, to be emptied.
-TO_COME = {"check", "speed", "tune"}
+TO_COME = {"check", "tune"}
 COMMANDS = {name: command for name in group.list_commands(CONTEXT) if (command := group.get_command(CONTEXT, name))}
 
 

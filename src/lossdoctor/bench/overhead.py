@@ -32,7 +32,7 @@ from lossdoctor.record.recorder import Recorder
 
 BLOCK = 100
 # Loss, zero_grad, backward and Adam's step of a perceptron; width and rows give about 1 ms and 15 ms on one core of 2024.
-SIZES = {"1 ms": (256, 64), "15 ms": (1024, 192)}
+SIZES = {"1 ms": (256, 64), "15 ms": (512, 600)}
 SCRIPT = """
 import time
 import torch

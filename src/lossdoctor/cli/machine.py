@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 @click.option("-m", "--module", is_flag=True, help="SCRIPT is the name of a module, as in python -m.")
 @_options.reporting
 @click.option("--seconds", type=click.FloatRange(1.0), default=60.0, metavar="S", help="How long to let it train, at most  [60]")
+@click.option("--memory", type=click.FloatRange(0.1), metavar="GIB", help="Find the largest batch that fits into so much memory.")
 @click.argument("script", metavar="SCRIPT")
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED, metavar="[ARGS]...")
 def command(
@@ -31,6 +32,7 @@ def command(
     ignore: Sequence[str],
     fail_on: str,
     seconds: float,
+    memory: float | None,
 ) -> None:
     """Say whether a bigger machine would help SCRIPT: all conditions, each met or not, and the most that each device could give.
 
@@ -53,7 +55,7 @@ def command(
     devices(added)  # a mistake in the table is told before the run
     if not quiet:
         _report.say(f"running the script for up to {seconds:.0f} s, shut off from the machine, then measuring for up to 40 s")
-    diagnosis = measure_machine(Job((script, *arguments), Path(), module), choice, seconds, added)
+    diagnosis = measure_machine(Job((script, *arguments), Path(), module), choice, seconds, added, memory)
     _report.deliver(diagnosis, file, quiet)
     if _report.fails(diagnosis, fail_on):
         sys.exit(1)

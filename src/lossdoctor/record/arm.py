@@ -7,7 +7,6 @@ import os
 import sys
 import weakref
 from collections.abc import Mapping, Sequence
-from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
 from pathlib import Path
 from types import ModuleType
@@ -79,7 +78,7 @@ def _disarm_child() -> None:
         recorder.disarm_child()
 
 
-class _Finder(MetaPathFinder):
+class _Finder:  # by its methods alone: `importlib.abc` would add 36 ms to the start
     """Wait for the import of torch; find nothing oneself."""
 
     def __init__(self, recorder: Recorder) -> None:
@@ -94,12 +93,12 @@ class _Finder(MetaPathFinder):
             spec = finder.find_spec(name, path, target) if hasattr(finder, "find_spec") else None
             if spec is not None:
                 if spec.loader is not None:
-                    spec.loader = _Loader(spec.loader, self.recorder)
+                    spec.loader = _Loader(spec.loader, self.recorder)  # type: ignore[assignment]
                 return spec
         return None
 
 
-class _Loader(Loader):
+class _Loader:
     """Run torch's own loader, then install the seams; torch is left with its own loader."""
 
     def __init__(self, loader: Any, recorder: Recorder) -> None:

@@ -119,6 +119,12 @@ class Recorder:
             if self._observer is not None:
                 self._observer.optimizer_made(optimizer)
 
+    def record_little(self) -> None:
+        """Record from here on only what every step gives: no captures, no sampled probes."""
+        if self._observer is not None:
+            self._observer.capture.stop()
+            self._observer.budget.spend_nothing()
+
     def add(self, line: Mapping[str, Any]) -> None:
         """Keep a line until the next flush."""
         self._lines.append(line)

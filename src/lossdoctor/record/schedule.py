@@ -114,7 +114,12 @@ class Budget:
 
     def grant(self) -> None:
         """Give a training that begins later some credit of its own, as much as a short one can bear."""
-        self._credit = max(self._credit, LATER_CREDIT_SECONDS)
+        if self.share:
+            self._credit = max(self._credit, LATER_CREDIT_SECONDS)
+
+    def spend_nothing(self) -> None:
+        """Let no costly probe run any more."""
+        self.share, self._credit = 0.0, -1.0
 
     def elapsed(self) -> float:
         """Return CPU seconds of this thread since the start."""

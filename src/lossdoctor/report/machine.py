@@ -61,3 +61,47 @@ def measured(diagnosis: Diagnosis) -> str:
     if not here.get("measured"):
         return "no accelerator is here to measure; the figures are limits from datasheets, not measurements"
     return ", ".join(f"{words.clean(name)} {words.seconds(seconds)} a step" for name, seconds in here["measured"].items())
+
+
+def memory(diagnosis: Diagnosis) -> list[str]:
+    """Say what a step holds in memory, with a bar for each part, and which batch would fit.
+
+    Example:
+        >>> facts = {"rows": 8, "weights": 2**20, "gradients": 2**20, "optimizer_state": 2**21, "peak": 5 * 2**20, "saved": [["0", 2**20]]}
+        >>> memory(Diagnosis(experiments=[{"name": "memory", "status": "done", "seconds": 1.0, "facts": facts}]))[0]
+        'weights                        1 MiB ##'
+    """
+    found = next((each["facts"] for each in diagnosis.experiments if each["name"] == "memory" and each["status"] == "done"), None)
+    if found is None:
+        return []
+    parts = {"weights": found["weights"], "optimiser state": found["optimizer_state"], "gradients": found["gradients"]}
+    parts["activations and temporaries"] = max(0, found["peak"] - found["gradients"])
+    whole = max(1, sum(parts.values()))
+    width = max(len(name) for name in parts)
+    bars = [f"{name:<{width}} {_size(size):>8} {'#' * max(1, round(_BAR * size / whole))}" for name, size in parts.items()]
+    return [*bars, *_most_saved(found), *_batches(found)]
+
+
+_BAR = 20  # characters of all bars together
+
+
+def _most_saved(found: dict[str, Any]) -> list[str]:
+    saved = [words.clean(f"{name} {_size(size)}") for name, size in found.get("saved", [])[:3]]
+    fixes = sorted((found.get("fixes") or {}).items(), key=lambda item: -item[1])[:3]
+    cheaper = [words.clean(f"{name} {_size(size)}") for name, size in fixes]
+    told = [f"most kept for backward by: {', '.join(saved)}"] if saved else []
+    return [*told, f"what would save most (computed): {', '.join(cheaper)}"] if cheaper else told
+
+
+def _batches(found: dict[str, Any]) -> list[str]:
+    told = []
+    if found.get("largest") is not None:
+        told.append(f"largest batch that fits into the memory given: {found['largest']:,} rows (tried)")
+    if found.get("largest_predicted"):
+        told.append(f"largest batch that would fit here: about {found['largest_predicted']:,} rows (computed; now {found['rows']:,})")
+    return told
+
+
+def _size(size: float) -> str:
+    unit, name = next(((unit, name) for unit, name in ((2**30, "GiB"), (2**20, "MiB")) if size >= unit), (2**10, "KiB"))
+    return f"{size / unit:.3g} {name}"

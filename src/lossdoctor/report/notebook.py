@@ -8,7 +8,7 @@ import jinja2
 from markupsafe import Markup
 
 from lossdoctor.core.diagnosis import Diagnosis
-from lossdoctor.report import machine, trial, view, words
+from lossdoctor.report import machine, speed, trial, view, words
 from lossdoctor.report.sparkline import svg
 
 COLOURS = {"error": "#c62828", "warning": "#e69100", "healthy": "#2e7d32", "undetermined": "#7b1fa2", "advice": "#0277bd"}
@@ -30,5 +30,5 @@ def environment() -> jinja2.Environment:
     """Return the templates of the HTML reports, with autoescape on and the words of all reports at hand."""
     made = jinja2.Environment(loader=jinja2.PackageLoader("lossdoctor.report"), autoescape=True, undefined=jinja2.StrictUndefined)
     made.filters["clean"] = words.clean
-    made.globals.update(machine=machine, trial=trial, view=view, words=words, colours=COLOURS)
+    made.globals.update(machine=machine, speed=speed, trial=trial, view=view, words=words, colours=COLOURS)
     return made

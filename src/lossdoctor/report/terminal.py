@@ -8,7 +8,7 @@ from rich.console import Console
 from rich.text import Text
 
 from lossdoctor.core.diagnosis import Diagnosis, Finding
-from lossdoctor.report import machine, trial, view, words
+from lossdoctor.report import machine, speed, trial, view, words
 from lossdoctor.report.sparkline import sparkline
 
 LABEL_WIDTH = 10
@@ -102,6 +102,13 @@ def _run(page: _Page, diagnosis: Diagnosis) -> None:
     page.row("step", machine.step(diagnosis))
     page.row("measured", machine.measured(diagnosis))
     _several(page, "devices", machine.devices(diagnosis))
+    for number, line in enumerate(machine.memory(diagnosis)):
+        page.row("memory" if number == 0 else "", line, wrap=False)
+    _several(page, "lever", speed.levers(diagnosis), 12)
+    page.row("together", speed.combined(diagnosis))
+    page.row("to do", speed.answer(diagnosis), "bold")
+    _several(page, "lines", speed.lines(diagnosis))
+    _several(page, "waits", speed.waits(diagnosis))
     losses = [loss for _, loss in diagnosis.curve]
     if losses:
         page.row("loss", sparkline(losses, min(60, page.width - LABEL_WIDTH - 4), ascii_only=page.ascii_only), wrap=False)
@@ -119,8 +126,8 @@ def _rest(page: _Page, diagnosis: Diagnosis) -> None:
     _several(page, "note", [words.clean(note) for note in diagnosis.notes])
 
 
-def _several(page: _Page, label: str, lines: list[str]) -> None:
-    for number, line in enumerate(lines[:MOST_LINES]):
+def _several(page: _Page, label: str, lines: list[str], most: int = MOST_LINES) -> None:
+    for number, line in enumerate(lines[:most]):
         page.row(label if number == 0 else "", line)
-    if len(lines) > MOST_LINES:
-        page.row("", f"and {len(lines) - MOST_LINES} more")
+    if len(lines) > most:
+        page.row("", f"and {len(lines) - most} more")
