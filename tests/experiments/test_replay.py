@@ -90,11 +90,12 @@ def without_clocks(facts):
 @pytest.mark.parametrize("name", names())
 def test_an_experiment_leaves_no_trace_and_repeats_itself(problem, name):
     model = network(dropout=0.2)
-    held = train(model, *problem, steps=60)
+    held = train(model, *problem, lambda output, target: functional.cross_entropy(output, target) + output.square().mean(), steps=60)
+    held.passes = [[problem[0][:100]]]
     before = copy.deepcopy(model.state_dict()), torch.get_rng_state(), np.random.get_state()[1].copy(), functional.dropout
     parameters = {"optimizer": "Adam", "settings": {"lr": 1e-3, "betas": (0.9, 0.999)}}
     first, second = (Workup(held).answer({"experiment": name, "seconds": 60, "parameters": parameters}) for _ in range(2))
-    assert first["status"] == "done", first
+    assert first["status"] == ("unknown" if name == "tokens" else "done"), first  # which asks for sequences
     assert without_clocks(first["facts"]) == without_clocks(second["facts"])
     assert all(torch.equal(value, model.state_dict()[key]) for key, value in before[0].items())
     assert torch.equal(before[1], torch.get_rng_state())

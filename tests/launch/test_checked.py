@@ -33,8 +33,8 @@ for epoch in range(1000):
 def check(folder, script, *options):
     (folder / "train.py").write_text(script)
     report = folder / "report.json"
-    command = [sys.executable, "-m", "lossdoctor", "check", "--json", str(report), *options, "train.py"]
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=120)
+    command = [sys.executable, "-m", "lossdoctor", "check", "--seconds", "90", "--json", str(report), *options, "train.py"]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=240)
     return done, json.loads(report.read_text()) if report.exists() else None
 
 

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 @_options.reporting
 @_options.out
 @click.option("--max-steps", type=click.IntRange(1), metavar="N", help="Steps that are enough, once a validation pass was seen  [300]")
+@click.option("--seconds", type=click.FloatRange(1), default=25.0, metavar="N", help="End the script after N seconds at most  [25]")
 @click.argument("script", metavar="SCRIPT")
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED, metavar="[ARGS]...")
 def command(
@@ -34,13 +35,14 @@ def command(
     fail_on: str,
     out: Path,
     max_steps: int | None,
+    seconds: float,
 ) -> None:
-    """Check SCRIPT before its long run: it is started with ARGS, ended after 25 s at most, and worked up.
+    """Check SCRIPT before its long run: it is started with ARGS, ended early, and worked up.
 
     It runs shut off from the machine: what it writes is gone with it, and it reaches no network. Its output is not shown.
     """
     from lossdoctor.checking import check_script
-    from lossdoctor.launch.checked import Limits
+    from lossdoctor.launch.checked import WORKUP_SECONDS, Limits
     from lossdoctor.launch.supervisor import Job
     from lossdoctor.session import Choice, check_choice
 
@@ -49,7 +51,7 @@ def command(
     check_choice(choice)
     if not module and not os.path.exists(script):
         raise UsageError(f"no such script: {script!r}")
-    limits = Limits() if max_steps is None else Limits(steps=max_steps)
+    limits = Limits(seconds, max_steps or Limits.steps, whole=seconds + WORKUP_SECONDS)
     diagnosis = check_script(Job((script, *arguments), out.absolute(), module), choice, limits)
     _report.deliver(diagnosis, file, quiet)
     if _report.fails(diagnosis, fail_on):

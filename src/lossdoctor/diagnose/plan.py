@@ -14,7 +14,7 @@ ORDER = ("mixing", "tokens", "stress", "standardise", "held_out", "memorise", "t
 # Done whatever is suspected, for what they find leaves no trace in the curves.
 ALWAYS = ("mixing", "tokens", "stress", "held_out", "terms")
 # What `check` does: all that could settle what is open. What a machine gives is `lossdoctor machine`'s question.
-CHECKS = tuple(name for name in ORDER if name != "throughput")
+CHECKS = ("look", *(name for name in ORDER if name != "throughput"), "flow", "accumulation", "precision", "memory", "rate_range")
 
 
 def next_experiment(diagnosis: Diagnosis, training: Training, full: bool = False, asked: Sequence[str] = ()) -> str | None:

@@ -41,8 +41,12 @@ class Examples:
         return len(self.inputs)
 
 
-def examples(replay: Replay, share: float = 0.25) -> Examples:
+def examples(replay: Replay, share: float = 0.25, *, distinct: bool = True) -> Examples:
     """Gather the captured rows; a quarter of the distinct ones, chosen by hash, is held out.
+
+    Args:
+        share: of the rows that are held out.
+        distinct: whether rows that came before are left out.
 
     Raises:
         ReplayRefused: inputs and targets cannot be told apart, or do not belong row to row.
@@ -58,7 +62,7 @@ def examples(replay: Replay, share: float = 0.25) -> Examples:
     targets = torch.cat([target.reshape(len(target), -1) for _, target in rows])
     hashes = row_hashes([features])
     _, first = np.unique(hashes, return_index=True)
-    first = np.sort(first)
+    first = np.sort(first) if distinct else np.arange(len(hashes))
     integer = not any(tensor.is_floating_point() for given, _ in rows for tensor in given)
     kind = _kind(targets)
     held_out = (hashes[first] % np.uint64(1000)).astype(np.float64) < share * 1000

@@ -24,11 +24,11 @@ def measure(replay: Replay, deadline: Deadline, parameters: dict[str, Any]) -> d
 
     Returns:
         `rows` and `trained` (of each side); `features` and `distinct` (largest number of distinct values in one: rows of few small
-        ones may be alike by chance); `integer` (tokens, categories); `same` (share of validation rows that were trained on, of the
-        pass that has the fewest) and `repeated` (share of them that came before in the pass); `jump` and `own_jump` (how much nearer
-        the nearest training row is than the dimension of the data allows, of validation rows and of training rows); `again` (share
-        of rows that the next pass has at the same place) and `nearer` (how often the row at the same place of the next pass is
-        nearer than another; .5 is chance), None where there was one pass.
+        ones may be alike by chance); `integer` (whether all values are whole: tokens, counts); `same` (share of validation rows that
+        were trained on, of the pass that has the fewest) and `repeated` (share of them that came before in the pass); `jump` and
+        `own_jump` (how much nearer the nearest training row is than the dimension of the data allows, of validation rows and of
+        training rows); `again` (share of rows that the next pass has at the same place) and `nearer` (how often the row at the
+        same place of the next pass is nearer than another; .5 is chance), None where there was one pass.
     """
     passes = [torch.cat(parts) for parts in replay.captures.passes if parts and len({part.shape[1:] for part in parts}) == 1]
     passes = [each for each in passes if len(each) >= FEWEST]
@@ -41,7 +41,7 @@ def measure(replay: Replay, deadline: Deadline, parameters: dict[str, Any]) -> d
     first = min((each for each in passes if each.shape[1:] == passes[0].shape[1:]), key=lambda each: _same(_table(each), train))
     held = _table(first)
     facts: dict[str, Any] = {"rows": len(held), "trained": len(train), "features": held.shape[1], "distinct": _distinct(train)}
-    facts["integer"] = not first.is_floating_point()
+    facts["integer"] = bool((held == held.round()).all())
     facts |= {"same": _same(held, train), "repeated": 1.0 - len(np.unique(_hashes(held))) / len(held)}
     facts |= _again(first, passes)
     if first.is_floating_point():

@@ -9,6 +9,7 @@ from rich.text import Text
 
 from lossdoctor.core.diagnosis import Diagnosis, Finding
 from lossdoctor.report import machine, speed, trial, view, words
+from lossdoctor.report.checks import checks
 from lossdoctor.report.sparkline import sparkline
 
 LABEL_WIDTH = 10
@@ -113,6 +114,8 @@ def _run(page: _Page, diagnosis: Diagnosis) -> None:
     if losses:
         page.row("loss", sparkline(losses, min(60, page.width - LABEL_WIDTH - 4), ascii_only=page.ascii_only), wrap=False)
     page.row("run", view.vitals(diagnosis))
+    for number, line in enumerate(checks(diagnosis)):
+        page.row("checked" if number == 0 else "", line)
     page.row("time", view.time(diagnosis))
 
 

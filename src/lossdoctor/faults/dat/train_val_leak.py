@@ -63,7 +63,7 @@ def _equal(training: Training, facts: Any) -> Detection | None:
     evidence = [Evidence("held_out", (0, 0), f"{same:.0%} of {facts['rows']} validation rows were trained on", "0%")]
     if repeated >= LEAST:
         evidence.append(Evidence("held_out", (0, 0), f"{repeated:.0%} of the validation rows came before in the pass", "0%", "duplicates"))
-    # A text that says some things often has equal windows on both sides of any split.
+    # A text that says some things often has equal windows, and equal counts of words, on both sides of any split.
     return Detection(strength, tuple(evidence), severity="advice" if facts.get("integer") else None)
 
 
