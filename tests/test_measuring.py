@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -74,3 +75,31 @@ def test_a_script_that_trains_nothing_is_told_with_its_last_words(tmp_path: Path
     report = asked(tmp_path, "raise SystemExit('no data here')")
     assert report["verdict"]["slug"] == "undetermined"
     assert any("no data here" in note for note in report["notes"])
+
+
+P_26 = Path(__file__).parents[2] / "shared" / "cases" / "P-26-base3-sums" / "broken.py"
+
+
+@pytest.mark.slow
+@pytest.mark.shared
+@pytest.mark.skipif(not P_26.is_file(), reason="the cases are not beside the project")
+@pytest.mark.skipif(way_of_isolation() != "namespaces", reason="namespaces are refused here")
+def test_a_transformer_that_was_cut_short_would_get_further_on_a_faster_device(tmp_path: Path) -> None:
+    report = asked(tmp_path, P_26.read_text(), "--seconds", "10")
+    assert report["bigger_machine"]["helps"] in ("yes", "speed-only"), report["bigger_machine"]
+    assert "times as fast" in report["bigger_machine"]["why"]
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells how long a thread queues for a core")
+def test_beside_a_busy_loop_on_each_core_the_answer_stays_and_the_report_says_so(tmp_path: Path) -> None:
+    loop = "import time\nuntil = time.time() + 240\nwhile time.time() < until: pass"
+    others = [subprocess.Popen([sys.executable, "-c", loop]) for _ in range(2 * len(os.sched_getaffinity(0)))]
+    try:
+        report = asked(tmp_path, SMALL, "--seconds", "20")
+    finally:
+        for other in others:
+            other.kill()
+            other.wait()
+    assert report["bigger_machine"]["helps"] == "no", report["bigger_machine"]
+    assert report["vitals"]["queued_share"] > 0.25
