@@ -32,11 +32,13 @@ from lossdoctor.core.diagnosis import Evidence
 from lossdoctor.core.errors import SignalMissing
 from lossdoctor.core.fault import Detection, Example, Fault
 from lossdoctor.core.run import Row, Series, Training
+from lossdoctor.derive.level import expected_level
 from lossdoctor.derive.strength import slope
 
 FEWEST = 50  # rows of a pass
 LITTLE, MUCH = 0.05, 0.12  # gap between both shares (starting value): ties and rounding make no more than .01
 ERRORS = 4.0  # standard errors of a share
+LEARNT = 0.8  # validation loss over guessing (starting value)
 
 
 def detect(training: Training) -> Detection | None:
@@ -51,6 +53,8 @@ def detect(training: Training) -> Detection | None:
     share = float(last["largest_correct"])
     error = ERRORS * math.sqrt(max(share * (1 - share), 0.01) / float(last["paired_rows"]))
     if not worst > max(LITTLE, error):
+        if _guesses(training, last):
+            raise SignalMissing("validation", "a model that has learnt more: both decide by chance so far")
         return None
     decided = float(last.get("decided_correct") or 0.0)
     note = f"as the script decides {decided:.1%} are; {float(last['paired_rows']):.0f} rows"
@@ -58,6 +62,12 @@ def detect(training: Training) -> Detection | None:
         "validation", (rows[0].step, last.step), f"{share:.1%} of the largest outputs are the target", "as many as the script counts", note
     )
     return Detection(0.93 * slope(worst, LITTLE, MUCH), (evidence,))
+
+
+def _guesses(training: Training, row: Row) -> bool:
+    """Tell whether the model does little better than guessing: then any decision is right as often as another."""
+    level, loss = expected_level(training), row.get("loss")
+    return level is not None and loss is not None and float(loss) > LEARNT * level.guess
 
 
 def _gap(row: Row) -> float:
