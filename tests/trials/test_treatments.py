@@ -370,3 +370,35 @@ def test_stop_early_moves_nothing_afterwards() -> None:
     assert losses[:6] == untreated[:6]
     assert len(set(losses[5:])) == 1
     assert hooks.acted == {"stop_early"}
+
+
+def test_warm_up_begins_small_and_ends_at_the_own_rate() -> None:
+    rates: list[float] = []
+    with treated("warm_up", steps=4) as hooks:
+        hooks.before_step(lambda optimizer: rates.append(optimizer.param_groups[0]["lr"]))
+        train(steps=6, rate=0.1)
+    assert rates == pytest.approx([0.025, 0.05, 0.075, 0.1, 0.1, 0.1])
+
+
+def test_set_option_is_that_option() -> None:
+    def descend(decay: float) -> torch.Tensor:
+        layer = nn.Linear(3, 1, bias=False)
+        nn.init.ones_(layer.weight)
+        optimizer = torch.optim.SGD(layer.parameters(), lr=0.1, weight_decay=decay)
+        for _ in range(4):
+            optimizer.zero_grad()
+            layer(torch.ones(1, 3)).sum().backward()
+            optimizer.step()
+        return layer.weight.detach()
+
+    with treated("set_option", option="weight_decay", value=0.0) as hooks:
+        assert torch.equal(descend(0.5), descend(0.0))
+    assert hooks.acted == {"set_option"}
+
+
+def test_no_dropout_passes_everything_through() -> None:
+    layer = nn.Dropout(0.9)
+    with treated("no_dropout") as hooks:
+        assert torch.equal(layer(torch.ones(100)), torch.ones(100))
+    assert hooks.acted == {"no_dropout"}
+    assert not torch.equal(layer(torch.ones(100)), torch.ones(100))

@@ -33,6 +33,7 @@ from lossdoctor.record.recorder import Recorder
 BLOCK = 100
 # Loss, zero_grad, backward and Adam's step of a perceptron; width and rows give about 1 ms and 15 ms on one core of 2024.
 SIZES = {"1 ms": (256, 64), "15 ms": (512, 600)}
+PAIRS = {"1 ms": 300, "15 ms": 120}  # on a shared machine one pair scatters by a tenth: so many narrow the interval to about 2 %
 SCRIPT = """
 import time
 import torch
@@ -232,7 +233,7 @@ def _timed(command: Sequence[str]) -> Times:
 def main() -> None:
     """Measure and print; `--json` writes the figures."""
     parser = argparse.ArgumentParser(description="Measure what watching costs a run.")
-    parser.add_argument("--pairs", type=int, default=60, help="pairs of blocks of 100 steps, for each size [60]")
+    parser.add_argument("--pairs", type=int, help=f"pairs of blocks of 100 steps, for each size {PAIRS}")
     parser.add_argument("--runs", type=int, default=9, help="runs of the short script, each way [9]")
     parser.add_argument("--sizes", nargs="*", default=list(SIZES), choices=list(SIZES), help="which steps [all]")
     parser.add_argument("--json", type=Path, help="file for the figures")
@@ -240,7 +241,7 @@ def main() -> None:
     figures: dict[str, Any] = {}
     for name in options.sizes:
         with tempfile.TemporaryDirectory(prefix="lossdoctor-overhead-") as scratch:
-            found = measure_steps(*SIZES[name], options.pairs, Path(scratch, "runs"))
+            found = measure_steps(*SIZES[name], options.pairs or PAIRS[name], Path(scratch, "runs"))
         figures[name] = vars(found)
         print(f"steps of about {name}: watched over not watched, CPU time: {found}", flush=True)
     if options.runs:

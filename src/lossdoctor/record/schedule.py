@@ -15,7 +15,7 @@ CREDIT_STEPS = 20  # ecosystem.md, recommended set: "always the first ~20 steps"
 CREDIT_SECONDS = 0.3  # start may cost at most 0.3 s more (issue 2)
 LATER_CREDIT_SECONDS = 0.01  # of each further training of a run: a full look at two or three steps of a small network
 STEP_SECONDS = 30e-6  # DESIGN, promise 3: the larger of 1 % of a step and 30 us
-LIGHT_SECONDS = 25e-6  # what the part that runs at every step takes of that (in place, caches cold: 29 us and the wrappers)
+LIGHT_SECONDS = 25e-6  # what the part that runs at every step takes of that (docs/performance.md)
 _LONGEST_WAIT = 10_000  # steps; a cost that was misjudged is looked at again
 DENSITY = 64  # one sample per 1/64 of the steps so far: about 45 samples per doubling of the steps
 

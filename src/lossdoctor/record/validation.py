@@ -199,7 +199,8 @@ class Passes:
         target = args[1] if len(args) > 1 else kwargs.get("target")
         if current.pairing is not None and isinstance(output, Tensor) and isinstance(target, Tensor):
             pairing = current.pairing
-            self._quiet(lambda: _meet(kind, pairing, current.forwards, output, target))
+            with torch._C.DisableTorchFunction():  # what we decide ourselves is no decision of the script
+                self._quiet(lambda: _meet(kind, pairing, current.forwards, output, target))
 
     def surplus(self, forwards: Sequence[Forward], losses: Sequence[Value], now: float) -> None:
         """Take forwards that turned out to lead to no backward, although gradients were on."""

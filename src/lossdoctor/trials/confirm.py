@@ -17,7 +17,7 @@ from lossdoctor.core.fault import Fault, faults
 from lossdoctor.core.run import Run
 from lossdoctor.trials.arms import Plan
 from lossdoctor.trials.compare import CONFIRMED, REFUTED
-from lossdoctor.trials.cost import allowance, check_room, seconds_of, steps_within
+from lossdoctor.trials.cost import LEAST_STEPS, allowance, check_room, seconds_of, steps_within
 from lossdoctor.trials.parameters import NoTreatment, fitted
 from lossdoctor.trials.results import write_trials
 from lossdoctor.trials.trial import Pairs, Question, Trial, Value, as_dict, run_trial
@@ -76,8 +76,13 @@ class Confirmer:
         check_room()
         if not (self.folder / "private.json").is_file():
             raise LossdoctorError(f"{self.folder} holds no private.json, which tells how the script was started; run it again", status=2)
-        found = Confirmation(self)
-        for candidate in self.candidates(causes(diagnosis)):
+        found, chosen = Confirmation(self), self.candidates(causes(diagnosis))
+        if not chosen:
+            self.say("nothing that was found has a treatment that can be tried from outside the script")
+        elif len(chosen) > 1:
+            total = sum(self.laid_out(candidate)[2] for candidate in chosen)
+            self.say(f"{len(chosen)} causes to try, about {total:.0f} s, and what they leave open after that")
+        for candidate in chosen:
             found.add(candidate, self.ask(candidate, ()))
         found.reduce({finding.slug for finding in diagnosis.present})
         write_trials(self.folder, found.as_dict())
@@ -86,19 +91,27 @@ class Confirmer:
     def ask(self, candidate: Candidate, base: Sequence[Value], edits: Mapping[str, str] | None = None) -> Trial:
         """Try one treatment on top of others; where there are edits, the edited source in its place."""
         training = self.run.trainings[candidate.finding.training]
-        seconds = allowance(self.run, training) if self.limit is None else self.limit
-        least = 0 if self.limit is not None else min(training.steps, ENOUGH_STEPS)
         question = Question(candidate.finding.slug, tuple(base), (candidate.value,), candidate.signal, bool(edits))
-        steps = max(least, steps_within(training, seconds))
+        steps, allowed, expected = self.laid_out(candidate)
         if not steps:
-            needed = seconds_of(training, min(training.steps, 20))
-            return Trial(question, reason=f"it would take {needed:.0f} s, and {seconds:.0f} s are allowed")
+            needed = seconds_of(training, min(training.steps, LEAST_STEPS))
+            return Trial(question, reason=f"it would take {needed:.0f} s, and {allowed:.0f} s are allowed")
         what = "the edited script" if edits else candidate.value["name"]
-        self.say(f"trial of {what} for {question.slug}: {steps} steps, about {seconds_of(training, steps):.0f} s")
+        self.say(f"trial of {what} for {question.slug}: {steps} steps, about {expected:.0f} s")
         before = sum(part.steps for earlier in self.run.trainings[: training.index] for part in (earlier.roles or [earlier]))
-        until = time.monotonic() + 2 * max(seconds, seconds_of(training, steps))
+        until = time.monotonic() + (self.limit or 2 * max(allowed, expected))  # a machine may be busier than it was
         plan = Plan(self.folder, training.index, steps, before, until, edits or {})
         return run_trial(Pairs(plan, self.run, question, self.workers), self.say)
+
+    def laid_out(self, candidate: Candidate) -> tuple[int, float, float]:
+        """Return how many steps a trial compares, the seconds that it is allowed, and about how many it takes."""
+        training = self.run.trainings[candidate.finding.training]
+        if self.limit is not None:
+            steps = steps_within(training, self.limit)
+            return steps, self.limit, seconds_of(training, steps)
+        allowed = allowance(self.run, training)
+        steps = max(min(training.steps, ENOUGH_STEPS), steps_within(training, allowed))
+        return steps, allowed, seconds_of(training, steps)
 
     def under(self, trial: Trial) -> list[Finding]:
         """Diagnose the first treated repetition of a trial, and return its causes."""

@@ -11,7 +11,7 @@ from torch.nn import functional
 
 from lossdoctor.trials.hooks import Hooks, in_mode
 
-_DROPOUTS = ("alpha_dropout", "dropout", "dropout1d", "dropout2d", "dropout3d", "feature_alpha_dropout")
+DROPOUTS = ("alpha_dropout", "dropout", "dropout1d", "dropout2d", "dropout3d", "feature_alpha_dropout")
 
 
 def apply(hooks: Hooks) -> None:
@@ -37,5 +37,5 @@ def apply(hooks: Hooks) -> None:
         return dropout
 
     hooks.around_forward(around)
-    for name in _DROPOUTS:
+    for name in DROPOUTS:
         hooks.wrap(functional, name, make)
