@@ -7,6 +7,7 @@ import torch
 from torch import nn
 
 from lossdoctor.machine.census import Census, Counting
+from lossdoctor.machine.looking import own_place
 
 
 def counted(work: object) -> Census:
@@ -76,3 +77,15 @@ def test_recurrent_layers_count_the_products_of_all_gates(kind: type[nn.Module])
     census = counted(lambda: layer(torch.randn(steps, rows, features)))
     gates = {nn.GRU: 3, nn.LSTM: 4}[kind]  # type: ignore[index]
     assert census.flops == pytest.approx(2 * steps * rows * gates * units * (features + units), rel=0.01)
+
+
+def test_counters_of_an_optimiser_are_no_waits_of_the_script() -> None:
+    layer = nn.Linear(4, 2)
+    optimizer = torch.optim.Adam(layer.parameters())
+    census = Census()
+    with Counting(census, own_place):
+        loss = layer(torch.ones(3, 4)).sum()
+        loss.backward()
+        optimizer.step()
+        loss.item()
+    assert sum(census.waits.values()) == 1

@@ -18,6 +18,7 @@ from lossdoctor.record.places import user_frame
 INTERVAL = 0.005  # s between two looks at where the thread is; a look takes some 20 us
 FIRST, COUNTED = 5, 2  # the step from which the thread is looked at, and steps before it of which waits are counted
 MOST_LINES = 10
+_NOT_THE_USERS = ("/lossdoctor/record/", "/torch/optim/")
 
 
 class Look:
@@ -62,11 +63,11 @@ class Look:
 
 
 def own_place() -> tuple[str, int] | None:
-    """Return the user's line that asked for an operation; None where the recorder did."""
+    """Return the user's line that asked for an operation; None where the recorder did, or an optimiser, whose counters lie on the host."""
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:
         name = frame.f_code.co_filename
-        if "/lossdoctor/record/" in name:
+        if any(part in name for part in _NOT_THE_USERS):
             return None
         if user_frame(frame) is frame:
             return name, frame.f_lineno
