@@ -110,6 +110,21 @@ def test_mixing_is_what_the_gradient_says_too(problem):
         assert mixes == (how != "kept")
 
 
+def test_a_model_of_two_inputs_is_not_taken_for_mixing(problem):
+    class Two(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.body = network()
+
+        def forward(self, first, second):
+            return self.body(torch.cat([first, second], 1))
+
+    from lossdoctor.experiments.captured import captured
+
+    held = captured(Two(), [((problem[0][:32, :4], problem[0][:32, 4:]), problem[1][:32])], functional.cross_entropy)
+    assert present("mixing", held) == set()
+
+
 def test_batch_norm_and_dropout_do_not_count_as_mixing(problem):
     model = nn.Sequential(nn.Linear(8, 16), nn.BatchNorm1d(16, track_running_stats=False), nn.Dropout(), nn.Linear(16, 4))
     assert present("mixing", train(model, *problem, steps=4)) == set()

@@ -67,7 +67,7 @@ def _influence(response: Response, given: Tensor, deadline: Deadline) -> dict[st
 
 def _unequal(response: Response, given: Tensor) -> float:
     """Return how far outputs differ where the examples do not: their place in the batch counts."""
-    after = next(out for out in response.changed(given, lambda values: values[:1].expand_as(values).clone()) if len(out) == len(given))
+    after = next(out for out in response.alike(len(given)) if len(out) == len(given))
     before = next(out for out in response.outputs if len(out) == len(given))
     return float((after - after[:1]).abs().max()) / scale(before)
 

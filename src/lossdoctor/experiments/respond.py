@@ -50,6 +50,11 @@ class Response:
         """Return the outputs where one of the inputs is changed."""
         return self._run([change(each.clone()) if each is tensor else each for each in self._constants])
 
+    def alike(self, rows: int) -> list[Tensor]:
+        """Return the outputs where every example is the first one, in all inputs."""
+        mine = {id(tensor) for tensor in self.given if len(tensor) == rows}
+        return self._run([each[:1].expand_as(each).clone() if id(each) in mine else each for each in self._constants])
+
     def _run(self, constants: list[Tensor], seed: int = 0) -> list[Tensor]:
         torch.manual_seed(seed)  # what is drawn is drawn alike
         device = next((parameter.device for model in self._models for parameter in model.parameters()), torch.device("cpu"))
