@@ -68,7 +68,6 @@ class Seams:
 
         Example:
             >>> from lossdoctor.record.events import Observer
-    from lossdoctor.record.steady import Steady
             >>> from lossdoctor.record.recorder import Recorder
             >>> seams = Seams(Observer(Recorder.silent(), 0.01))
             >>> before = torch.autograd.backward
