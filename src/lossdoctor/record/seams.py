@@ -63,18 +63,18 @@ _transformed = torch._C._are_functorch_transforms_active
 class Seams:
     """Hold the patches that are in place.
 
-        Args:
-            observer: is told what happens.
+    Args:
+        observer: is told what happens.
 
-        Example:
-            >>> from lossdoctor.record.events import Observer
-            >>> from lossdoctor.record.recorder import Recorder
-            >>> seams = Seams(Observer(Recorder.silent(), 0.01))
-            >>> before = torch.autograd.backward
-            >>> seams.install(); torch.autograd.backward is before
-            False
-            >>> seams.undo(); torch.autograd.backward is before
-            True
+    Example:
+        >>> from lossdoctor.record.events import Observer
+        >>> from lossdoctor.record.recorder import Recorder
+        >>> seams = Seams(Observer(Recorder.silent(), 0.01))
+        >>> before = torch.autograd.backward
+        >>> seams.install(); torch.autograd.backward is before
+        False
+        >>> seams.undo(); torch.autograd.backward is before
+        True
     """
 
     def __init__(self, observer: Observer) -> None:
