@@ -21,12 +21,14 @@ class Attention(nn.Module):
         super().__init__()
         self.causal = causal
         self.embedding = nn.Embedding(TOKENS, 16)
-        self.positions = nn.Parameter(torch.randn(12, 16) * float(positions))
+        self.positions = nn.Parameter(torch.randn(12, 16)) if positions else None
         self.attention = nn.MultiheadAttention(16, 2, batch_first=True)
         self.head = nn.Linear(16, TOKENS)
 
     def forward(self, tokens):
-        values = self.embedding(tokens) + self.positions[: tokens.shape[1]]
+        values = self.embedding(tokens)
+        if self.positions is not None:
+            values = values + self.positions[: tokens.shape[1]]
         mask = torch.ones(tokens.shape[1], tokens.shape[1], dtype=torch.bool).triu(1) if self.causal else None
         return self.head(self.attention(values, values, values, attn_mask=mask, need_weights=False)[0])
 
@@ -52,6 +54,12 @@ def present(name, held):
 def test_attention_without_a_mask_leaks(text, causal, slugs):
     held = train(Attention(causal), text[:, :-1], text[:, 1:], token_loss, steps=4)
     assert present("tokens", held) == slugs
+
+
+def test_positions_that_start_at_zero_are_positions(text):
+    model = Attention(True)
+    nn.init.zeros_(model.positions)
+    assert present("tokens", train(model, text[:, :-1], text[:, 1:], token_loss, steps=4)) == set()
 
 
 def test_targets_that_are_the_inputs_and_a_model_without_order(text):

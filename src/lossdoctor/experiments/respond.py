@@ -14,6 +14,8 @@ from lossdoctor.record.program import Program, replace, tensors
 
 ROUNDING = 1e-4  # relative change of an output below which it counts as unchanged: float32 sums in another order stay under 1e-5
 
+SHAKE = 0.02  # what a weight is moved by where all of its kind are alike: the usual spread of embeddings at the start
+
 
 class Response:
     """Give the output of the first model call for changed inputs; dropout off, batch norm by fixed statistics.
@@ -39,6 +41,15 @@ class Response:
         self.outputs = self._run(self._constants)
         if not self.outputs:
             raise ReplayRefused("the model returns no numbers")
+
+    def shake(self) -> None:
+        """Move every trainable weight: what a model could learn shows also where it starts at zero, as positions often do."""
+        torch.manual_seed(0)
+        with torch.no_grad():
+            for parameter in (each for model in self._models for each in model.parameters() if each.requires_grad):
+                spread = float(parameter.std()) if parameter.numel() > 1 else 0.0
+                parameter.add_(torch.randn_like(parameter) * max(spread, SHAKE))
+        self.outputs = self._run(self._constants)
 
     @property
     def draws(self) -> bool:

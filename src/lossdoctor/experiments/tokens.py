@@ -26,7 +26,8 @@ def measure(replay: Replay, deadline: Deadline, parameters: dict[str, Any]) -> d
         `positions`; `shifts` (shift to the share of targets that equal the input so many positions later) and `chance` (that
         share for the inputs of other examples); `future` (largest change of an output up to a position, in spreads of the
         output, when everything after it is exchanged), `later` (the same of outputs after it), `own`, `past` and
-        `order` (change of the last output when the inputs before it are exchanged, and when they are reordered).
+        `order` (change of the last output when the inputs before it are exchanged, and when they are reordered; the latter also
+        with weights that were moved: positions that start at zero are learnt).
     """
     batch = replay.batches[0]
     found = rows_of(batch)
@@ -94,8 +95,14 @@ def _answers(response: Response, given: Tensor) -> dict[str, float] | None:
         own = response.changed(given, lambda values, cut=cut: _exchange(values, cut, cut + 1))[place]  # type: ignore[misc]
         found["own"] = max(found["own"], float((own - before)[:, cut].abs().max()) / unit)
     past = response.changed(given, lambda values: _exchange(values, 0, length - 1))[place]
-    mixed = response.changed(given, _reorder)[place]
-    return found | {"past": _of_last(past - before) / unit, "order": _of_last(mixed - before) / unit}
+    order = _order(response, given, place)
+    response.shake()
+    return found | {"past": _of_last(past - before) / unit, "order": max(order, _order(response, given, place))}
+
+
+def _order(response: Response, given: Tensor, place: int) -> float:
+    before = response.outputs[place]
+    return _of_last(response.changed(given, _reorder)[place] - before) / scale(before)
 
 
 def _of_last(change: Tensor) -> float:
