@@ -387,7 +387,7 @@ class Observer:
             if type(value) is float and not value < track.alarm and track.jumped():
                 track.schedule.rush()
                 self.samples.schedule.rush()
-            if now > self.flush_at or not track.count % FLUSH_ROWS:
+            if now > self.flush_at or track.kept >= FLUSH_ROWS:
                 self.flush(self.clock())
             if track.count == self.max_steps:
                 self.recorder.end_later()
@@ -506,6 +506,10 @@ class Observer:
     def sees_scaled(self) -> bool:
         """Tell whether a gradient scaler is at work."""
         return self._scaled is not None
+
+    def rows_before_flush(self, track: Track) -> int:
+        """Return how many more rows of a track are kept before they are handed on."""
+        return FLUSH_ROWS - track.kept
 
     def waits_for(self, track: Track) -> bool:
         """Tell whether this track is the only one whose gradients are to be reset next."""

@@ -125,6 +125,7 @@ class Steady:
         observer = self.observer
         samples, capture = observer.samples, observer.capture
         room = min(_MOST, track.schedule.earliest - track.count, samples.schedule.earliest - samples.tick)
+        room = min(room, observer.rows_before_flush(track))
         if observer.max_steps is not None:
             room = min(room, observer.max_steps - track.count)
         return min(room, capture.quiet) if capture.wanted else room
