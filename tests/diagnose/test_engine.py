@@ -137,3 +137,7 @@ def test_a_figure_that_breaks_costs_the_figure_only(monkeypatch: pytest.MonkeyPa
 
 def test_a_training_taken_out_of_its_run_is_judged_alone() -> None:
     assert diagnose(Run(trainings=[training(index=3, phase_of=2, cause=1.0)])).verdict == "cause"
+
+
+def test_where_nothing_was_trained_no_experiment_is_offered() -> None:
+    assert diagnose(Run(facts={"script": "train.py"})).next_step == ""

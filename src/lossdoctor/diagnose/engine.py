@@ -53,7 +53,8 @@ def diagnose(run: Run, *, select: Sequence[str] = (), ignore: Sequence[str] = ()
     main = across.main_training(run.trainings)
     diagnosis.findings = triage.arrange(findings, {fault.slug: fault.explains for fault in chosen})
     diagnosis.verdict = triage.verdict(diagnosis.findings, _did_fail(run, main, failed))
-    diagnosis.next_step = triage.next_step(diagnosis, chosen, mode, str(run.facts.get("script", "SCRIPT")))
+    if run.trainings or mode == "read":  # where nothing was trained no experiment has anything to work on
+        diagnosis.next_step = triage.next_step(diagnosis, chosen, mode, str(run.facts.get("script", "SCRIPT")))
     shown = [[each[i] for each in judged.values()] for i in range(len(run.trainings))]
     diagnosis.trainings = [attempt("trainings", partial(_summary, *pair), {}) for pair in zip(run.trainings, shown, strict=True)]
     if main is None:
