@@ -38,6 +38,13 @@ def out(function: Function) -> Function:
     )
 
 
+def script(function: Function) -> Function:
+    """Add the script that a command starts: `-m`, SCRIPT and ARGS."""
+    function = click.argument("arguments", nargs=-1, type=click.UNPROCESSED, metavar="[ARGS]...")(function)
+    function = click.argument("script", metavar="SCRIPT")(function)
+    return click.option("-m", "--module", is_flag=True, help="SCRIPT is the name of a module, as in python -m.")(function)
+
+
 def reporting(function: Function) -> Function:
     """Add the options of every command that diagnoses."""
     for option in reversed(

@@ -17,13 +17,11 @@ if TYPE_CHECKING:
 
 
 @click.command(context_settings={"allow_interspersed_args": False})
-@click.option("-m", "--module", is_flag=True, help="SCRIPT is the name of a module, as in python -m.")
+@_options.script
 @_options.reporting
 @_options.out
 @click.option("--max-steps", type=click.IntRange(1), metavar="N", help="Steps that are enough, once a validation pass was seen  [300]")
 @click.option("--seconds", type=click.FloatRange(1), default=25.0, metavar="N", help="End the script after N seconds at most  [25]")
-@click.argument("script", metavar="SCRIPT")
-@click.argument("arguments", nargs=-1, type=click.UNPROCESSED, metavar="[ARGS]...")
 def command(
     script: str,
     arguments: Sequence[str],

@@ -16,12 +16,10 @@ if TYPE_CHECKING:
 
 
 @click.command(context_settings={"allow_interspersed_args": False})
-@click.option("-m", "--module", is_flag=True, help="SCRIPT is the name of a module, as in python -m.")
+@_options.script
 @_options.reporting
 @click.option("--seconds", type=click.FloatRange(1.0), default=60.0, metavar="S", help="How long to let it train, at most  [60]")
 @click.option("--memory", type=click.FloatRange(0.1), metavar="GIB", help="Find the largest batch that fits into so much memory.")
-@click.argument("script", metavar="SCRIPT")
-@click.argument("arguments", nargs=-1, type=click.UNPROCESSED, metavar="[ARGS]...")
 def command(
     script: str,
     arguments: Sequence[str],

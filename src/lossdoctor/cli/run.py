@@ -20,13 +20,11 @@ if TYPE_CHECKING:
 
 
 @click.command(context_settings={"allow_interspersed_args": False})
-@click.option("-m", "--module", is_flag=True, help="SCRIPT is the name of a module, as in python -m.")
+@_options.script
 @_options.reporting
 @_options.out
 @_options.recording
 @click.option("--confirm", is_flag=True, help="Then try the treatment of what was found, as `lossdoctor confirm` does.")
-@click.argument("script", metavar="SCRIPT")
-@click.argument("arguments", nargs=-1, type=click.UNPROCESSED, metavar="[ARGS]...")
 def command(
     script: str,
     arguments: Sequence[str],

@@ -19,12 +19,10 @@ LEVERS = ("autocast", "batch", "cached", "channels_last", "compiled", "optimiser
 
 
 @click.command(context_settings={"allow_interspersed_args": False})
-@click.option("-m", "--module", is_flag=True, help="SCRIPT is the name of a module, as in python -m.")
+@_options.script
 @_options.reporting
 @click.option("--seconds", type=click.FloatRange(10.0), default=300.0, metavar="S", help="How long the trials may take, at most  [300]")
 @click.option("--lever", "wanted", type=click.Choice(LEVERS), multiple=True, help="Try this one only; may be given several times.")
-@click.argument("script", metavar="SCRIPT")
-@click.argument("arguments", nargs=-1, type=click.UNPROCESSED, metavar="[ARGS]...")
 def command(
     script: str,
     arguments: Sequence[str],

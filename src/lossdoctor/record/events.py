@@ -90,8 +90,7 @@ class Observer:
     def forward_began(self, module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Call | None:
         """Note that a module is called from outside any other; None where it holds no parameters."""
         try:
-            if self.steady.active:
-                self.steady.leave()
+            self.steady.leave()
             root = self._roots.get(id(module))
             if root is None or root.ref() is not module:
                 root = self.roots.of(module)
@@ -176,8 +175,7 @@ class Observer:
     def loss_called(self, kind: str, args: tuple[Any, ...], kwargs: dict[str, Any], value: Any) -> None:
         """Note the value of a known loss function."""
         try:
-            if self.steady.active:
-                self.steady.leave()
+            self.steady.leave()
             if not value.requires_grad or self.passes.open is not None:
                 self.passes.loss_called(kind, args, kwargs, value)
                 return  # where the pass turns out to be training, its losses are taken over
@@ -202,8 +200,7 @@ class Observer:
     def backward_began(self, tensors: Any) -> None:
         """Note the entry of an outermost backward."""
         try:
-            if self.steady.active:
-                self.steady.leave()
+            self.steady.leave()
             for track in self._waiting:
                 if track.resets.look():
                     self._waiting = [each for each in self._waiting if each is not track]
@@ -318,8 +315,7 @@ class Observer:
     def step_began(self, optimizer: Any, closure: bool) -> None:
         """Note the start of an optimiser's step."""
         try:
-            if self.steady.active:
-                self.steady.leave()
+            self.steady.leave()
             if self.depth == 2:  # a step within backward, one per parameter: the backward is the step
                 self.optimizers.of(optimizer).steps_inside = True
                 return
@@ -348,8 +344,7 @@ class Observer:
     def step_ended(self, optimizer: Any) -> None:
         """Note the end of an optimiser's step and make it a row of its track."""
         try:
-            if self.steady.active:
-                self.steady.leave()
+            self.steady.leave()
             now = self.clock()
             if self.depth == 2:
                 return

@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 import torch
 import torch.nn.functional
 import torch.utils.data.dataloader
-from torch.compiler import is_dynamo_compiling
+from torch.compiler import is_compiling, is_dynamo_compiling
 from torch.nn.utils import clip_grad
 from torch.optim import lr_scheduler
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
@@ -54,7 +54,8 @@ LOSSES = (
 DROPOUTS = ("alpha_dropout", "dropout", "dropout1d", "dropout2d", "dropout3d", "feature_alpha_dropout")
 
 Function = TypeVar("Function", bound=Callable[..., Any])
-# `is_compiling` in two parts: dynamo answers the first by itself and never meets the second, which is set by `torch.export`.
+# `is_compiling` in two parts, for what every step calls: dynamo answers the first by itself and never meets the second,
+# which `torch.export` sets.
 _flags: Any = torch.compiler if hasattr(torch.compiler, "_is_compiling_flag") else SimpleNamespace(_is_compiling_flag=False)
 _tracing = torch._C._get_tracing_state
 _transformed = torch._C._are_functorch_transforms_active
@@ -322,7 +323,7 @@ def clip(original: Any, observer: Observer) -> Any:
 
     def clip_grad_norm_(parameters: Any, max_norm: float, *args: Any, **kwargs: Any) -> Any:
         norm = original(parameters, max_norm, *args, **kwargs)
-        if not is_dynamo_compiling() and not _flags._is_compiling_flag and not observer.off:
+        if not is_compiling() and not observer.off:
             observer.clipped(norm, max_norm)
         return norm
 
@@ -335,7 +336,7 @@ def clip_with_norm(original: Any, observer: Observer) -> Any:
 
     def clip_grads_with_norm_(parameters: Any, max_norm: float, total_norm: Any, *args: Any, **kwargs: Any) -> Any:
         result = original(parameters, max_norm, total_norm, *args, **kwargs)
-        if not is_dynamo_compiling() and not _flags._is_compiling_flag and not observer.off:
+        if not is_compiling() and not observer.off:
             observer.clipped(total_norm, max_norm)
         return result
 
@@ -371,7 +372,7 @@ def zero_grad(original: Any, observer: Observer) -> Any:
     """Know which optimisers' gradients are reset by their own method."""
 
     def zero_grad(self: Any, *args: Any, **kwargs: Any) -> None:
-        if not is_dynamo_compiling() and not _flags._is_compiling_flag and id(self) not in observer.resetting:
+        if not is_compiling() and id(self) not in observer.resetting:
             observer.zero_grad_called(self)
         original(self, *args, **kwargs)
 
@@ -384,7 +385,7 @@ def scale(original: Any, observer: Observer) -> Any:
 
     def scale(self: Any, outputs: Any) -> Any:
         scaled = original(self, outputs)
-        if not is_dynamo_compiling() and not _flags._is_compiling_flag and not observer.off:
+        if not is_compiling() and not observer.off:
             observer.scaled(self, outputs, scaled)
         return scaled
 
