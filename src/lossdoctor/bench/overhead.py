@@ -1,8 +1,9 @@
 """Measure what watching costs a run: `python -m lossdoctor.bench.overhead` (or `make bench-overhead`).
 
-Steps. One process trains a small network. The patches are taken out and put back in alternating blocks of 100 steps, the order
+Steps. A process trains a small network. The patches are taken out and put back in alternating blocks of 100 steps, the order
 within each pair drawn at random; the figure is the CPU time of all watched blocks over that of all others, with a 95 % interval
-by bootstrap over the pairs. CPU time, since others may use the machine; neighbouring blocks, since its speed drifts. The
+by bootstrap over the pairs. One process differs from the next by more than that interval tells (where its memory lies decides which
+lines of the caches meet), so several are run and pooled, and their interval is Student's over the processes. CPU time, since others may use the machine; neighbouring blocks, since its speed drifts. The
 budget's clock stands still while the patches are out. The first steps, which are measured fully, belong to the start and not to
 this figure.
 
@@ -33,7 +34,8 @@ from lossdoctor.record.recorder import Recorder
 BLOCK = 100
 # Loss, zero_grad, backward and Adam's step of a perceptron; width and rows give about 1 ms and 15 ms on one core of 2024.
 SIZES = {"1 ms": (256, 64), "15 ms": (512, 600)}
-PAIRS = {"1 ms": 300, "15 ms": 120}  # on a shared machine one pair scatters by a tenth: so many narrow the interval to about 2 %
+PAIRS = {"1 ms": 40, "15 ms": 20}  # of one process; on a shared machine one pair scatters by a tenth
+PROCESSES = 10  # one process scatters by 0.025 about the mean: so many narrow the interval to about 2 %
 SCRIPT = """
 import time
 import torch
@@ -62,7 +64,8 @@ class Ratio:
         ratio: total over total.
         low: lower end of the 95 % interval.
         high: upper end.
-        pairs: pairs of blocks.
+        pairs: pairs of blocks, over all processes.
+        processes: processes that they come from.
 
     Example:
         >>> str(Ratio(0.001, 1.031, 1.02, 1.042, 60))
@@ -74,10 +77,12 @@ class Ratio:
     low: float
     high: float
     pairs: int
+    processes: int = 1
 
     def __str__(self) -> str:
         figures = f"{self.ratio:.3f} ({self.low:.3f} to {self.high:.3f})"
-        return f"{figures} at {1000 * self.step_seconds:.2f} ms a step, {self.pairs} pairs of {BLOCK} steps"
+        processes = f", {self.processes} processes" if self.processes > 1 else ""
+        return f"{figures} at {1000 * self.step_seconds:.2f} ms a step, {self.pairs} pairs of {BLOCK} steps{processes}"
 
 
 class Switch:
@@ -189,6 +194,36 @@ def ratio(watched: Sequence[float], plain: Sequence[float]) -> Ratio:
     return Ratio(seconds, float(total(watched, plain)), float(interval.low), float(interval.high), len(plain))
 
 
+def pool(ratios: Sequence[Ratio]) -> Ratio:
+    """Pool processes into their mean, with Student's 95 % interval over the processes.
+
+    Example:
+        >>> str(pool([Ratio(0.001, 1.02, 1.0, 1.04, 40), Ratio(0.001, 1.04, 1.02, 1.06, 40), Ratio(0.001, 1.03, 1.0, 1.06, 40)]))
+        '1.030 (1.005 to 1.055) at 1.00 ms a step, 120 pairs of 100 steps, 3 processes'
+    """
+    from scipy.stats import t
+
+    if len(ratios) == 1:
+        return ratios[0]
+    values = [one.ratio for one in ratios]
+    middle = statistics.mean(values)
+    half = float(t.ppf(0.975, len(values) - 1)) * statistics.stdev(values) / len(values) ** 0.5
+    seconds = statistics.mean(one.step_seconds for one in ratios)
+    return Ratio(seconds, middle, middle - half, middle + half, sum(one.pairs for one in ratios), len(values))
+
+
+def measure_processes(name: str, processes: int, pairs: int) -> Ratio:
+    """Measure one size in several fresh processes, one after the other, and pool them."""
+    found = []
+    for _ in range(processes):
+        with tempfile.TemporaryDirectory(prefix="lossdoctor-overhead-") as scratch:
+            figures = Path(scratch, "figures.json")
+            options = ["--sizes", name, "--pairs", str(pairs), "--processes", "1", "--runs", "0", "--json", str(figures)]
+            subprocess.run([sys.executable, "-m", "lossdoctor.bench.overhead", *options], stdout=subprocess.DEVNULL, check=True)
+            found.append(Ratio(**json.loads(figures.read_text())[name]))
+    return pool(found)
+
+
 @dataclass(frozen=True)
 class Times:
     """Hold when a script had imported torch, done 30 steps, reached its last line, and its command ended: seconds after its start."""
@@ -230,18 +265,25 @@ def _timed(command: Sequence[str]) -> Times:
     return Times(imported, stepped, finished, ended - began)
 
 
+def _measured(name: str, processes: int, pairs: int) -> Ratio:
+    if processes > 1:
+        return measure_processes(name, processes, pairs)
+    with tempfile.TemporaryDirectory(prefix="lossdoctor-overhead-") as scratch:
+        return measure_steps(*SIZES[name], pairs, Path(scratch, "runs"))
+
+
 def main() -> None:
     """Measure and print; `--json` writes the figures."""
     parser = argparse.ArgumentParser(description="Measure what watching costs a run.")
-    parser.add_argument("--pairs", type=int, help=f"pairs of blocks of 100 steps, for each size {PAIRS}")
+    parser.add_argument("--pairs", type=int, help=f"pairs of blocks of 100 steps in a process, for each size {PAIRS}")
+    parser.add_argument("--processes", type=int, default=PROCESSES, help=f"processes that are pooled [{PROCESSES}]")
     parser.add_argument("--runs", type=int, default=9, help="runs of the short script, each way [9]")
     parser.add_argument("--sizes", nargs="*", default=list(SIZES), choices=list(SIZES), help="which steps [all]")
     parser.add_argument("--json", type=Path, help="file for the figures")
     options = parser.parse_args()
     figures: dict[str, Any] = {}
     for name in options.sizes:
-        with tempfile.TemporaryDirectory(prefix="lossdoctor-overhead-") as scratch:
-            found = measure_steps(*SIZES[name], options.pairs or PAIRS[name], Path(scratch, "runs"))
+        found = _measured(name, options.processes, options.pairs or PAIRS[name])
         figures[name] = vars(found)
         print(f"steps of about {name}: watched over not watched, CPU time: {found}", flush=True)
     if options.runs:
