@@ -6,7 +6,8 @@ import os
 import platform
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -143,6 +144,20 @@ class Recorder:
         if self._writer.made or any(line["kind"] == "steps" for line in self._lines):
             lines, self._lines = self._lines, []
             self._writer.append(lines)
+
+    @contextmanager
+    def unseen(self) -> Iterator[None]:
+        """Let what is done within the block not be recorded; for treatments, which call the model themselves."""
+        observer = self._observer
+        before = observer.off if observer is not None else True
+        if observer is not None:
+            observer.steady.leave()
+            observer.off = True
+        try:
+            yield
+        finally:
+            if observer is not None:
+                observer.off = before
 
     def end_later(self) -> None:
         """End the recording from inside a hook: patches stay until `stop`, but see nothing more."""

@@ -13,13 +13,14 @@ from typing import Any
 
 from lossdoctor.core.diagnosis import Diagnosis, Finding
 from lossdoctor.core.errors import LossdoctorError
-from lossdoctor.core.fault import Fault, faults
+from lossdoctor.core.fault import Fault, Treatment, faults
 from lossdoctor.core.run import Run
 from lossdoctor.trials.arms import Plan
 from lossdoctor.trials.compare import CONFIRMED, REFUTED
 from lossdoctor.trials.cost import LEAST_STEPS, allowance, check_room, seconds_of, steps_within
 from lossdoctor.trials.parameters import NoTreatment, fitted
 from lossdoctor.trials.results import write_trials
+from lossdoctor.trials.treatments import usual
 from lossdoctor.trials.trial import Pairs, Question, Trial, Value, as_dict, run_trial
 
 ENOUGH_STEPS = 200  # that are compared whatever they cost, where nobody sets a limit: the start may be most of a short run
@@ -37,7 +38,12 @@ class Candidate:
     @property
     def signal(self) -> str:
         """The signal that the treatment should move."""
-        return self.fault.treatment.moves if self.fault.treatment else "loss"
+        return self.treatment.moves
+
+    @property
+    def treatment(self) -> Treatment:
+        """What the treatment should do."""
+        return self.fault.treatment or usual(self.value["name"])
 
 
 @dataclass
@@ -91,7 +97,8 @@ class Confirmer:
     def ask(self, candidate: Candidate, base: Sequence[Value], edits: Mapping[str, str] | None = None) -> Trial:
         """Try one treatment on top of others; where there are edits, the edited source in its place."""
         training = self.run.trainings[candidate.finding.training]
-        question = Question(candidate.finding.slug, tuple(base), (candidate.value,), candidate.signal, bool(edits))
+        up = candidate.treatment.direction == "up"
+        question = Question(candidate.finding.slug, tuple(base), (candidate.value,), candidate.signal, bool(edits), up)
         steps, allowed, expected = self.laid_out(candidate)
         if not steps:
             needed = seconds_of(training, min(training.steps, LEAST_STEPS))
@@ -189,7 +196,7 @@ def _size(pair: tuple[Candidate, Trial]) -> float:
 
 def safety_of(candidate: Candidate) -> str:
     """Return the safety grade of a candidate's treatment."""
-    return candidate.fault.treatment.safety if candidate.fault.treatment else ""
+    return candidate.treatment.safety
 
 
 def causes(diagnosis: Diagnosis) -> list[Finding]:

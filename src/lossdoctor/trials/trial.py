@@ -32,6 +32,7 @@ class Question:
         added: those of the treated arm only.
         signal: that should move.
         edited: whether the treated arm sees an edited source in the place of the treatments that are added.
+        up: whether the signal should rise.
     """
 
     slug: str
@@ -39,6 +40,7 @@ class Question:
     added: tuple[Value, ...]
     signal: str
     edited: bool = False
+    up: bool = False
 
 
 @dataclass
@@ -147,13 +149,13 @@ def _first(trial: Trial, control: Training, treated: Arm) -> None:
     """Keep what the first pair showed after all steps, and how many steps show most of it."""
     assert treated.training is not None
     signal, steps = trial.question.signal, trial.steps
-    found = compared(signal, control, treated.training, steps)
+    found = compared(signal, control, treated.training, steps, up=trial.question.up)
     assert found is not None  # `_unusable` has looked
     trial.end = {"control": found[0], "treated": found[1], "effect": found[2], "steps": steps}
     trial.curves, trial.treated = _curves(control, treated.training, steps), treated.run
     for share in SHARES:
         fewer = int(steps * share)
-        part = compared(signal, control, treated.training, fewer) if fewer >= LEAST_STEPS else None
+        part = compared(signal, control, treated.training, fewer, up=trial.question.up) if fewer >= LEAST_STEPS else None
         if part is not None and part[2] >= max(MOST_OF_IT * found[2], CLEAR):
             trial.steps = fewer
             return
@@ -162,11 +164,13 @@ def _first(trial: Trial, control: Training, treated: Arm) -> None:
 def _weigh(trial: Trial, seen: Sequence[tuple[Training, Training]]) -> None:
     """Work out effects, intervals and the verdict from all pairs, at the same step."""
     signal = trial.question.signal
-    found = [compared(signal, *pair, trial.steps) for pair in seen]
+    found = [compared(signal, *pair, trial.steps, up=trial.question.up) for pair in seen]
     known = [(number, each) for number, each in enumerate(found) if each is not None]
     trial.pairs = [{"seed": number, "control": each[0], "treated": each[1], "effect": each[2]} for number, each in known]
     trial.effect = effect_of([each[2] for _, each in known])
-    unseen = [compared("validation", *pair, trial.steps) for pair in seen] if signal != "validation" else []
+    # Where the loss should rise, since it is too good to be true, validation is so as well.
+    told = signal != "validation" and not (trial.question.up and signal == "loss")
+    unseen = [compared("validation", *pair, trial.steps) for pair in seen] if told else []
     trial.validation = effect_of([each[2] for each in unseen if each is not None]) if any(unseen) else None
     trial.verdict = verdict(trial.effect, trial.validation)
 
@@ -209,6 +213,7 @@ def as_dict(trial: Trial, safety: str) -> dict[str, Any]:
         "under": [value["name"] for value in trial.question.base],
         "safety": safety,
         "signal": trial.question.signal,
+        "direction": "up" if trial.question.up else "down",
         "effect": vars(effect) if effect else None,
         "validation": vars(unseen) if unseen else None,
         "pairs": trial.pairs,

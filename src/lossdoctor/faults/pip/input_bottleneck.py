@@ -137,6 +137,6 @@ FAULT = Fault(
         *_slow(("by-hand",), 0.004, 0.012, 0.03),
         *_slow(("loader",), 0.004, 0.012, 0.03),
     ),
-    treatment=Treatment("cache_data", {}, moves="wait_share", direction="down", safety="safe"),
+    treatment=Treatment("feed", {}, moves="wait_share", direction="down", safety="safe"),
     bigger_machine=BiggerMachine("no", "a faster device would only wait longer; faster loading is what helps"),
 )
