@@ -79,12 +79,18 @@ def rows_of(batch: Batch) -> tuple[list[Tensor], Tensor] | None:
         constants[number].reshape(batch.rows, -1) if entries > 1 else constants[number]
         for number, entries in row_constants(batch.program, batch.rows).items()
     ]
-    targets = [tensor for tensor in rest if id(tensor) not in mine and tensor.dtype != torch.bool]
+    targets = [tensor for tensor in rest if id(tensor) not in mine and tensor.dtype != torch.bool and not _counts_rows(tensor)]
     if not given:
         return None
     if not targets:  # an autoencoder: the inputs are the targets
         return None
     return given, targets[0]
+
+
+def _counts_rows(tensor: Tensor) -> bool:
+    """Tell whether a tensor is the numbers of the rows, by which a loss written by hand picks the entries of its targets."""
+    rows = torch.arange(len(tensor), dtype=tensor.dtype, device=tensor.device)
+    return len(tensor) > 1 and tensor.numel() == len(tensor) and bool((tensor.flatten() == rows).all())
 
 
 def flat(given: Sequence[Tensor]) -> Tensor:
