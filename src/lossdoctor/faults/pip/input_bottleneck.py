@@ -54,7 +54,8 @@ def detect(training: Training) -> Detection | None:
         return None
     severity: Severity | None = "advice" if found.total_seconds < SHORT else None
     where = training.where("loader") or training.where("forward")
-    return Detection(slope(found.steady, ORDINARY, MOST), _evidence(training, found), _advice(training, found), where, severity)
+    evidence, gain = _evidence(training, found), {"time": found.share}
+    return Detection(slope(found.steady, ORDINARY, MOST), evidence, _advice(training, found), where, severity, gain)
 
 
 def _span(row: Row) -> tuple[float, float] | None:
