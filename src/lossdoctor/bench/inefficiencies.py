@@ -61,7 +61,7 @@ def inefficiencies() -> dict[str, Inefficiency]:
         Inefficiency("digits", Condition("per-row-collate", tuple(_collate()), bottleneck)),
         Inefficiency("digits", Condition("file-each-item", tuple(_file()), bottleneck)),
         Inefficiency("images", Condition("graphs-in-validation", tuple(_graphs(True)), ("grad-in-eval",)), _by_level(_graphs(False))),
-        Inefficiency("digits", Condition("leak", tuple(_leak()), ("graph-retained",))),
+        Inefficiency("digits", Condition("leak", tuple(_leak("")), ("graph-retained",)), _by_level(_leak(".item()"))),
     ]
     return {each.condition.name: each for each in made}
 
@@ -121,8 +121,8 @@ def _graphs(grad: bool) -> Iterator[Plant]:
         yield Plant(level, "validation", r"torch\.no_grad\(\)", context, also=also)
 
 
-def _leak() -> Iterator[Plant]:
-    """The loss added up with its graph; a figure of the outputs; a second loss of which backward is never called."""
+def _leak(number: str) -> Iterator[Plant]:
+    """The loss added up with its graph, or as a number; a figure of the outputs; a second loss of which backward is never called."""
     added = ("loss", "loss + output.pow(2).mean()", "loss + criterion(model(batch_x), batch_y)")
     for level, term in zip(LEVELS, added, strict=True):
-        yield Plant(level, "loop", r"total \+= loss\.item\(\) \* len\(batch_x\)", f"total = total + ({term}) * len(batch_x)")
+        yield Plant(level, "loop", r"total \+= loss\.item\(\) \* len\(batch_x\)", f"total = total + ({term}){number} * len(batch_x)")

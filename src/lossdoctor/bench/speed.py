@@ -11,6 +11,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from rich.table import Table
 
 from lossdoctor.bench.edit import find_recipe
@@ -18,7 +19,7 @@ from lossdoctor.bench.inefficiencies import Inefficiency
 from lossdoctor.bench.matrix import watch
 from lossdoctor.bench.score import Share
 from lossdoctor.core.fault import Level
-from lossdoctor.core.run import Run, Series, Training
+from lossdoctor.core.run import Run, Series
 from lossdoctor.core.store import load_run
 from lossdoctor.diagnose.across import main_training
 
@@ -133,15 +134,15 @@ def row_seconds(run: Run) -> float:
     wall, rows = (training.signals.get(name, Series.of([])).finite() for name in ("wall", "batch_rows")) if training else (None, None)
     if training is None or wall is None or rows is None or len(wall) <= WARM + 1 or not len(rows):
         return math.nan
-    seconds = (wall.last - wall.values[WARM]) / float(wall.steps[-1] - wall.steps[WARM])
-    return float(max(0.0, seconds - _queued(training)) / rows.values.mean())
-
-
-def _queued(training: Training) -> float:
-    """Return for how long the thread waits for a core at each step, from the samples after the first steps."""
     queued = training.signals.get("queued_seconds", Series.of([])).finite()
-    late = Series(queued.steps[queued.steps >= WARM], queued.values[queued.steps >= WARM])
-    return max(0.0, (late.last - late.first) / float(late.steps[-1] - late.steps[0])) if len(late) > 1 else 0.0
+    late = queued.steps >= WARM
+    if late.sum() < 2:
+        seconds, steps = wall.last - wall.values[WARM], wall.steps[-1] - wall.steps[WARM]
+    else:  # both over the same steps, for a machine is not busy all the time
+        ends = queued.steps[late][[0, -1]]
+        spans = (np.diff(np.interp(ends, wall.steps, wall.values)), np.diff(queued.values[late][[0, -1]]))
+        seconds, steps = float(spans[0][0] - spans[1][0]), ends[1] - ends[0]
+    return float(max(0.0, seconds) / float(steps) / rows.values.mean())
 
 
 def most_memory(run: Run) -> float:

@@ -51,6 +51,7 @@ class Recorder:
             "torch": None,
             "platform": platform.platform(),
             "cores": _cores(),
+            "memory_bytes": _memory(),
             "budget": budget,
             **(facts or {}),
         }
@@ -212,6 +213,18 @@ def _free_name(out: Path, now: datetime) -> str:
     while (out / candidate).exists():
         candidate, number = f"{name}-{number}", number + 1
     return candidate
+
+
+def _memory() -> int | None:
+    """Return the memory that this process may have, in bytes: the machine's, or less where a control group says so; None if not told."""
+    known = []
+    try:
+        known.append(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
+        with open("/sys/fs/cgroup/memory.max", encoding="ascii") as stream:
+            known.append(int(stream.read()))
+    except (OSError, ValueError, AttributeError):
+        pass  # no limit ("max"), an older control group, or another system
+    return min(known, default=None)
 
 
 def _cores() -> int:

@@ -92,7 +92,9 @@ def _own(training: Training) -> tuple[float, tuple[Evidence, ...]]:
     if len(correct) and chance is not None:
         best = _lasting(correct.values)
         span = (int(correct.steps[0]), int(correct.steps[-1]))
-        seen = Evidence("validation", span, f"{best:.1%} right at best, lastingly", f"clearly above {chance:.1%}", "the most frequent label alone")
+        seen = Evidence(
+            "validation", span, f"{best:.1%} right at best, lastingly", f"clearly above {chance:.1%}", "the most frequent label alone"
+        )
         return slope((best - chance) / max(1 - chance, 1e-9), 0.25, 0.08), (seen,)
     unseen = training.experiments.get("unseen")
     if unseen is not None and unseen.status == "done" and unseen.facts.get("guess"):

@@ -96,9 +96,8 @@ def _times(training: Training) -> tuple[Evidence, ...]:
 
 def _gain(training: Training) -> dict[str, float]:
     """Return the share of a step that backward takes beyond what the forward lets one expect."""
-    forward, backward, wall = (
-        training.signals.get(name, Series.of([])).finite() for name in ("forward_seconds", "backward_seconds", "wall")
-    )
+    named = (training.signals.get(name, Series.of([])).finite() for name in ("forward_seconds", "backward_seconds", "wall"))
+    forward, backward, wall = named
     if not len(forward) or not len(backward) or len(wall) < 2 or not wall.last > wall.first:
         return {}
     step = (wall.last - wall.first) / float(wall.steps[-1] - wall.steps[0])
