@@ -14,6 +14,7 @@ from lossdoctor.core.run import Run, Training
 from lossdoctor.launch.child import end_all
 from lossdoctor.trials.arms import Arm, Plan, run_arm
 from lossdoctor.trials.compare import UNCLEAR, Effect, compared, effect_of, verdict
+from lossdoctor.trials.under import WorkUp
 
 FEWEST, MOST = 2, 4  # pairs
 CURVE_POINTS = 100
@@ -78,10 +79,11 @@ class Pairs:
         watched: the watched run.
         question: what is asked.
         workers: repetitions at once.
+        look: whether experiments are made in the first treated repetition, to diagnose it again.
     """
 
-    def __init__(self, plan: Plan, watched: Run, question: Question, workers: int = 1) -> None:
-        self.plan, self.question, self.workers = plan, question, workers
+    def __init__(self, plan: Plan, watched: Run, question: Question, workers: int = 1, *, look: bool = False) -> None:
+        self.plan, self.question, self.workers, self.look = plan, question, workers, look
         self.watched = Arm(watched, plan.index)
 
     def run(self, number: int) -> tuple[Arm, Arm]:
@@ -89,7 +91,7 @@ class Pairs:
         treated = self.question.base if self.question.edited else (*self.question.base, *self.question.added)
         with ThreadPoolExecutor(max_workers=self.workers) as pool:
             try:
-                second = pool.submit(run_arm, self.plan, treated, number, self.question.edited)
+                second = pool.submit(run_arm, self.plan, treated, number, self.question.edited, self._work(number))
                 first = pool.submit(run_arm, self.plan, self.question.base, number) if number or self.question.base else None
                 if first is None and (second.result().training is None or same_start(self.watched.training, second.result().training)):
                     return self.watched, second.result()
@@ -97,6 +99,13 @@ class Pairs:
             except BaseException:
                 end_all()
                 raise
+
+    def _work(self, number: int) -> WorkUp | None:
+        control, asked = self.watched.training, self.question
+        if number or not self.look or control is None:
+            return None
+        names = frozenset(value["name"] for value in (*asked.base, *asked.added))
+        return WorkUp(control, self.plan.index, asked.signal, asked.up, self.plan.steps, names, self.plan.until)
 
 
 def same_start(watched: Training | None, repeated: Training | None) -> bool:
