@@ -94,12 +94,13 @@ def _levels(text: str) -> list[Level]:
 def _rows(
     suite_name: str, recipe_names: Sequence[str], fault_names: Sequence[str], levels: Sequence[Level], seeds: range, options: Any
 ) -> list[Row]:
-    from lossdoctor.bench.conditions import chosen
+    from lossdoctor.bench import conditions, cures
     from lossdoctor.bench.edit import find_recipe, recipes
     from lossdoctor.bench.matrix import rows
 
     scripts = [find_recipe(name) for name in recipe_names] or list(recipes().values())
-    return rows(scripts, chosen(suite_name, fault_names), levels, seeds, options)
+    planted = cures.chosen(fault_names) if suite_name == "confirm" else conditions.chosen(suite_name, fault_names)
+    return rows(scripts, planted, levels, seeds, options)
 
 
 def _run(laid: Sequence[Row], jobs: int) -> list[Outcome]:
