@@ -57,6 +57,17 @@ def test_cut_penalty_scales_all_but_the_known_loss(weight: float) -> None:
     assert hooks.acted == {"cut_penalty"}
 
 
+def test_cut_penalty_finds_a_term_that_the_script_holds_no_longer() -> None:
+    x = torch.ones(3, requires_grad=True)
+    with treated("cut_penalty", factor=0.1):
+        for _ in range(3):
+            x.grad = None
+            loss = nn.functional.mse_loss(x, torch.zeros(3)) + 5 * x.square().sum()
+            loss.backward()
+            assert x.grad is not None
+            assert x.grad.tolist() == pytest.approx([2 / 3 + 1] * 3)
+
+
 def test_cut_penalty_leaves_alone_what_has_no_single_main_term() -> None:
     x = torch.randn(5, 2, requires_grad=True)
 
