@@ -8,10 +8,26 @@ from typing import Any
 from lossdoctor.core.diagnosis import UNDETERMINED, Diagnosis
 from lossdoctor.core.fault import faults
 from lossdoctor.core.run import Training
+from lossdoctor.derive.dead import dead_throughout
 from lossdoctor.derive.level import expected_level
 
-# Cheapest first: what each took on small problems, one busy core (.1, .1, .1, .1, .03, .5, .3 to 5, 0 or 3, 1, 1, 1 to 3, 3 to 6 s).
-ORDER = ("guess", "mixing", "tokens", "stress", "standardise", "held_out", "memorise", "terms", "rate", "unseen", "baseline", "throughput")
+# Cheapest first: what each took on small problems, one busy core
+# (.1, .1, .1, .1, .03, .5, .3 to 5, 0 or 3, 1, 1, 1 to 3, 3 to 6, 1 to 5 s).
+ORDER = (
+    "guess",
+    "mixing",
+    "tokens",
+    "stress",
+    "standardise",
+    "held_out",
+    "memorise",
+    "terms",
+    "rate",
+    "unseen",
+    "baseline",
+    "widen",
+    "throughput",
+)
 # Done whatever is suspected, for what they find leaves no trace in the curves.
 ALWAYS = ("mixing", "tokens", "stress", "held_out", "terms")
 # What `check` does: all that could settle what is open. What a machine gives is `lossdoctor machine`'s question.
@@ -60,7 +76,7 @@ def parameters(training: Training) -> dict[str, Any]:
     rates = training.signals.get("lr")
     if rates is not None and len(rates):
         found["settings"]["lr"] = rates.first
-    found["fresh"] = _dead_start(training)
+    found["fresh"] = _dead_start(training) or dead_throughout(training)
     limits = training.signals.get("clip_limit")
     if limits is not None and len(limits.finite()):
         found["clip"] = limits.finite().first

@@ -36,6 +36,12 @@ class Deadline:
         return cls(time.monotonic() + seconds)
 
     @property
+    def half(self) -> Deadline:
+        """One half way from now, for the first of two that take turns."""
+        now = time.monotonic()
+        return Deadline(now + max(0.0, self.at - now) / 2)
+
+    @property
     def over(self) -> bool:
         """Tell whether it has passed."""
         return time.monotonic() >= self.at
