@@ -36,7 +36,8 @@ def measure(replay: Replay, deadline: Deadline, parameters: dict[str, Any]) -> d
     Returns:
         `rows`, `guess` (loss when guessing on these rows), `own` (best relative loss from the run's start), `by_rate`,
         `fresh` (list, until more than half agree), `fresh_median`, `steps` (until memorised, from the own start), `kind` of the
-        loss; where neither start was able, `standardised`: the best of two fresh starts with standardised inputs, for inputs far off scale keep any model from it.
+        loss; where neither start was able, `standardised`: the best of two fresh starts with standardised inputs, for inputs
+        far off scale keep any model from it.
     """
     batches = _sixteen(replay)
     models = replay.start()

@@ -161,9 +161,9 @@ def _run(end: float, own: float | None = None, fresh: float = 0.005) -> Training
 _POOLED = (("model", r"nn\.Flatten\(\),", "nn.AdaptiveAvgPool2d(1), nn.Flatten(),"), ("model", r"WIDTH \* 16", "WIDTH"))
 
 
-def _narrowed(kinds: tuple[str, ...], *also: tuple[str, str, str]) -> Iterator[Plant]:
+def _narrowed(kinds: tuple[str, ...], widths: tuple[int, ...], *also: tuple[str, str, str]) -> Iterator[Plant]:
     levels: tuple[Level, ...] = ("mild", "middle", "severe")
-    for level, width in zip(levels, (3, 2, 1), strict=True):
+    for level, width in zip(levels, widths, strict=True):
         yield Plant(level, "model", r"^WIDTH = \d+$", f"WIDTH = {width}", kinds, also)
 
 
@@ -186,7 +186,7 @@ FAULT = Fault(
         Example("look-alike", _run(50.0, 0.7, 0.7), "ran away: the rate, the start or the inputs"),
         Example("look-alike", _run(0.7), "high and flat, nothing tried yet: suspected only"),
     ),
-    plants=(*_narrowed(("images",), *_POOLED), *_narrowed(())),
+    plants=(*_narrowed(("images",), (3, 2, 1), *_POOLED), *_narrowed((), (3, 2, 1))),
     bigger_machine=BiggerMachine("no", "a larger model, which probably fits the machine at hand"),
     decides_with=("memorise", "baseline", "widen"),
 )
