@@ -253,7 +253,7 @@ def test_parameters_are_worked_out_from_the_run() -> None:
     assert fit("finite_inputs", Training(rows={"batch": [Row(0, {"inputs": [code]})]})) == ("finite_inputs", {"code": -999.0})
     assert fit("finite_inputs", Training()) == ("finite_inputs", {})
     terms = Training(experiments={"terms": Experiment("terms", "done", 1.0, {"share": 0.9})})
-    assert fit("cut_penalty", terms)[1]["factor"] == pytest.approx(0.1 / 9)
+    assert fit("cut_penalty", terms)[1]["factor"] == pytest.approx(0.01 / 9)
 
 
 def test_dead_units_start_anew_or_leak() -> None:

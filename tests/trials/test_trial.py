@@ -111,7 +111,10 @@ def test_an_arm_that_was_cut_short_is_compared_at_its_last_step(monkeypatch: pyt
 
     monkeypatch.setattr(trial, "run_arm", run_arm)
     found = run_trial(Pairs(plan(), learnt(0.1), ask()))
-    assert (found.verdict, found.steps) == ("refuted", 100)  # alike as far as both went
+    # Alike as far as both went, which tells nothing of the rest.
+    assert (found.verdict, found.steps) == ("unclear", 100)
+    assert found.pairs[0]["effect"] == 0.0
+    assert found.reason == "the time was up after 100 of 400 steps, which show no effect yet"
     monkeypatch.setattr(trial, "run_arm", lambda *rest: Arm(learnt(0.1, 5, ("clip",)), 0, 1.0, "", cut=True))
     assert run_trial(Pairs(plan(), learnt(0.1), ask())).reason == "the repetition ran out of time after 5 steps"
 

@@ -13,7 +13,7 @@ import numpy as np
 from lossdoctor.core.run import Run, Training
 from lossdoctor.launch.child import end_all
 from lossdoctor.trials.arms import Arm, Plan, run_arm
-from lossdoctor.trials.compare import UNCLEAR, Effect, compared, effect_of, verdict
+from lossdoctor.trials.compare import REFUTED, UNCLEAR, Effect, compared, effect_of, verdict
 from lossdoctor.trials.under import WorkUp
 
 FEWEST, MOST = 2, 4  # pairs
@@ -131,7 +131,7 @@ def run_trial(pairs: Pairs, say: Callable[[str], None] = lambda words: None) -> 
         say: is told how it goes.
     """
     began, question = time.monotonic(), pairs.question
-    trial = Trial(question, steps=pairs.plan.steps)
+    trial, planned = Trial(question, steps=pairs.plan.steps), pairs.plan.steps
     seen: list[tuple[Training, Training]] = []
     for number in range(MOST):
         if number and pairs.plan.left < (time.monotonic() - began) / number:
@@ -147,6 +147,9 @@ def run_trial(pairs: Pairs, say: Callable[[str], None] = lambda words: None) -> 
             _first(trial, control.training, treated)
             pairs.plan = replace(pairs.plan, steps=trial.steps)
         _weigh(trial, seen)
+        if trial.verdict == REFUTED and trial.steps < planned and (control.cut or treated.cut):
+            trial.reason = f"the time was up after {trial.steps} of {planned} steps, which show no effect yet"
+            break
         last = trial.pairs[-1]
         say(f"{question.slug}: pair {number + 1}, {question.signal} {last['control']:.4g} untreated, {last['treated']:.4g} treated")
         if len(seen) >= FEWEST and trial.verdict != UNCLEAR:
