@@ -86,7 +86,8 @@ def _run(*own: float, turns: bool = False, count: int = 60) -> Training:
     """Build ranks that take so many seconds of steps of a tenth; `turns`: each in turn has the first one's."""
     ranks = []
     for rank, seconds in enumerate(own):
-        values = [own[0] if turns and step % len(own) == rank else seconds for step in range(count)]
+        usual = own[-1] if turns else seconds
+        values = [own[0] if turns and step % len(own) == rank else usual for step in range(count)]
         ranks.append({"rank": rank, "steps": list(range(count)), "own_seconds": values, "step_seconds": 0.1})
     return Training(run_facts={"ranks": ranks})
 
