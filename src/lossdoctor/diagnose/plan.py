@@ -43,19 +43,21 @@ def next_experiment(diagnosis: Diagnosis, training: Training, full: bool = False
         full: do all of them, whatever is open.
         asked: those that were done or tried.
     """
-    wanted = set(ORDER) if full else {*ALWAYS, *_wanted(diagnosis)}
-    if expected_level(training) is None:  # no known loss tells what guessing gives
-        wanted.add("guess")
-    return next((name for name in ORDER if name in wanted and name not in asked), None)
+    if full:
+        return next((name for name in ORDER if name not in asked), None)
+    always = {*ALWAYS, "guess"} if expected_level(training) is None else set(ALWAYS)  # no known loss tells what guessing gives
+    groups = [always, *_settling(diagnosis)]
+    return next((name for wanted in groups for name in ORDER if name in wanted and name not in asked), None)
 
 
-def _wanted(diagnosis: Diagnosis) -> set[str]:
-    """Return the experiments that would settle a suspicion; all that any fault asks for where the training failed and nothing says why."""
-    settles = {slug: fault.decides_with for slug, fault in faults().items()}
+def _settling(diagnosis: Diagnosis) -> list[set[str]]:
+    """Return what would settle each suspicion, the most probable first; then all that any fault asks for, where nothing is found."""
+    settles = {slug: set(fault.decides_with) for slug, fault in faults().items()}
+    open_ones = sorted((each for each in diagnosis.findings if each.status == "suspected"), key=lambda each: -each.probability)
+    groups = [settles.get(finding.slug, set()) for finding in open_ones]
     if diagnosis.verdict == UNDETERMINED:
-        return {name for names in settles.values() for name in names}
-    open_ones = [finding for finding in diagnosis.findings if finding.status == "suspected"]
-    return {name for finding in open_ones for name in settles.get(finding.slug, ())}
+        groups.append({name for names in settles.values() for name in names})
+    return groups
 
 
 def parameters(training: Training) -> dict[str, Any]:

@@ -94,16 +94,20 @@ def split(batch: Batch) -> tuple[Tensor, Tensor]:
 
 
 def _noise(replay: Replay, models: list[nn.Module], parts: list[tuple[Tensor, Tensor]]) -> dict[str, Any]:
-    """Return what the trained copy gets wrong on the struck rows, by how sure it was; empty where the loss is no cross entropy of rows."""
+    """Return what the trained copy gets wrong on the struck rows, by how sure it was; empty where the loss is no cross entropy of rows.
+
+    Tokens are left out: what comes next in a text is open, so that a copy may well be sure and wrong.
+    """
     scores: list[Tensor] = []
     labels: list[Tensor] = []
 
     def watch(name: str, args: Any, kwargs: Any, result: Any) -> None:
         given, wanted = (args[index] if len(args) > index else kwargs.get(key) for index, key in enumerate(("input", "target")))
-        if name in ("cross_entropy", "nll_loss") and given.dim() == 2 and wanted.dim() == 1:
+        if name in ("cross_entropy", "nll_loss") and given.dim() == 2 and wanted.dim() == 1 and len(wanted) in sizes:
             scores.append(given.float().softmax(1).cpu())
             labels.append(wanted.cpu())
 
+    sizes = {len(struck) for _, struck in parts}
     for model in models:
         model.eval()
     try:

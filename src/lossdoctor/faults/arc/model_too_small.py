@@ -50,6 +50,7 @@ REACHED, MISSED = 1.5, 2.2
 # Loss on rows left out over that of a model eight times as wide (starting values), where the run's own loss fell by less than GAIN
 # of itself at its end.
 ALIKE, WORSE = 1.25, 1.6
+ABOVE, AS_FAR = 0.5, 0.75  # loss of a fresh start on rows left out over the level at which the run ended (starting values)
 GAIN, END = 0.05, 0.3
 RUNS_AWAY = 2.0  # a model that is too small settles near guessing; one that ends far above it was driven there (starting value)
 DOUBTFUL = 0.5  # without the experiment
@@ -84,7 +85,7 @@ def detect(training: Training) -> Detection | None:
     if unable == 0.0 and "baseline" not in training.experiments and not _falls_on(training):
         # Sixteen examples are too easy for a test where there are nearly as many inputs: what a small network reaches tells more.
         return Detection(DOUBTFUL * slope(seen.level, LOW, FITTED), (_loss(training, seen.level),))
-    wider = _widened(training) if beside and not _falls_on(training) else None
+    wider = _widened(training, seen.level) if beside and not _falls_on(training) else None
     strength = max(unable * high, wider[0] if wider else 0.0)
     if unable * high == 0.0 and wider is not None:
         evidence = (*beside, *wider[1], _loss(training, seen.level))
@@ -98,14 +99,16 @@ def _falls_on(training: Training) -> bool:
     return found.falls and -found.slope * END * training.steps > GAIN * float(end.values.mean())
 
 
-def _widened(training: Training) -> tuple[float, tuple[Evidence, ...]]:
+def _widened(training: Training, level: float) -> tuple[float, tuple[Evidence, ...]]:
     """Weigh what a wider model reaches on rows left out: it confirms what the small network showed, where sixteen examples are too easy."""
     done = training.experiments.get("widen")
     if done is None:
         return DOUBTFUL, ()
     if done.status != "done":
         return 0.0, ()
-    facts = done.facts
+    facts, expected = done.facts, expected_level(training)
+    # A fresh start that gets far below the run's own end is able, whatever more width would bring.
+    held_back = float(facts["own"]) / max(level * expected.guess, 1e-12) if expected else 0.0
     ratio = float(facts["own"]) / max(float(facts["wide"]), 1e-12)
     seen = Evidence(
         "widen",
@@ -114,7 +117,7 @@ def _widened(training: Training) -> tuple[float, tuple[Evidence, ...]]:
         f"below {ALIKE}",
         f"on {facts['unseen_rows']} rows left out, both trained alike from fresh weights",
     )
-    return slope(ratio, ALIKE, WORSE), (seen,)
+    return slope(ratio, ALIKE, WORSE) * slope(held_back, ABOVE, AS_FAR), (seen,)
 
 
 def _high(training: Training, level: float) -> tuple[float, tuple[Evidence, ...]]:
