@@ -37,6 +37,7 @@ from lossdoctor.derive.outcome import outcome
 from lossdoctor.derive.smooth import tail
 from lossdoctor.derive.strength import ramp, slope
 from lossdoctor.derive.trend import trend
+from lossdoctor.derive.unseen import field_series, unseen_passes
 
 # Relative loss after memorising, median of five fresh starts: at most .0095 healthy (three recipes: .01), .41-1.6 too small (field guide,
 # "Measured"), .12 and up for two units of tanh; "final loss above 0.1 fails" (the same).
@@ -50,7 +51,9 @@ REACHED, MISSED = 1.5, 2.2
 # Loss on rows left out over that of a model eight times as wide (starting values), where the run's own loss fell by less than GAIN
 # of itself at its end.
 ALIKE, WORSE = 1.25, 1.6
-ABOVE, AS_FAR = 0.5, 0.75  # loss of a fresh start on rows left out over the level at which the run ended (starting values)
+# Loss of a fresh start on rows left out over the level at which the run ended (starting values): far below it the model is able, far
+# above it the time was too short to tell.
+ABOVE, AS_FAR, ARRIVED, SHORT = 0.5, 0.75, 1.6, 2.2
 GAIN, END = 0.05, 0.3
 RUNS_AWAY = 2.0  # a model that is too small settles near guessing; one that ends far above it was driven there (starting value)
 DOUBTFUL = 0.5  # without the experiment
@@ -92,6 +95,13 @@ def detect(training: Training) -> Detection | None:
     return Detection(strength, evidence, _advice(training)) if strength > 0 else None
 
 
+def _unseen_level(training: Training) -> float:
+    """Return the best unseen loss over guessing: training losses are high with dropout and with augmentation, whatever the model's size."""
+    expected = expected_level(training)
+    losses = field_series(unseen_passes(training), "loss").finite() if training.has("validation") else None
+    return float(losses.values.min()) / expected.guess if expected and losses else float("inf")
+
+
 def _falls_on(training: Training) -> bool:
     """Tell whether the loss still fell at the end: a run that was ended early has not shown what its model can do."""
     end = tail(training.series("loss"), END)
@@ -117,7 +127,7 @@ def _widened(training: Training, level: float) -> tuple[float, tuple[Evidence, .
         f"below {ALIKE}",
         f"on {facts['unseen_rows']} rows left out, both trained alike from fresh weights",
     )
-    return slope(ratio, ALIKE, WORSE) * slope(held_back, ABOVE, AS_FAR), (seen,)
+    return slope(ratio, ALIKE, WORSE) * slope(held_back, ABOVE, AS_FAR) * ramp(held_back, ARRIVED, SHORT), (seen,)
 
 
 def _high(training: Training, level: float) -> tuple[float, tuple[Evidence, ...]]:
@@ -127,7 +137,8 @@ def _high(training: Training, level: float) -> tuple[float, tuple[Evidence, ...]
     reached = done.facts.get("network_loss") if done is not None and done.status == "done" else None
     if reached is None:
         return max(alone, DOUBTFUL * slope(level, LOW, FITTED)), ()
-    beside = slope(level / max(float(reached), 1e-9), REACHED, MISSED)
+    level = min(level, _unseen_level(training))
+    beside = slope(level / max(float(reached), 1e-9), REACHED, MISSED) if level > FITTED else 0.0
     seen = Evidence(
         "baseline", (0, training.steps), f"{float(reached):.2f} of guessing", f"{level:.2f} as here", "a small network on rows left out"
     )
