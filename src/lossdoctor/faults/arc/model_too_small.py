@@ -48,6 +48,7 @@ LOW, FITTED, UNFITTED = 0.05, 0.15, 0.4
 # The same over what a small reference network reaches on rows that it never saw: two units of a noisy regression 2.9 and more
 # (starting values).
 REACHED, MISSED = 1.5, 2.2
+WORTH = 0.1  # of guessing, on unseen rows: below it there is little to win (starting value)
 # Loss on rows left out over that of a model eight times as wide (starting values), where the run's own loss fell by less than GAIN
 # of itself at its end.
 ALIKE, WORSE = 1.25, 1.6
@@ -138,7 +139,7 @@ def _high(training: Training, level: float) -> tuple[float, tuple[Evidence, ...]
     if reached is None:
         return max(alone, DOUBTFUL * slope(level, LOW, FITTED)), ()
     level = min(level, _unseen_level(training))
-    beside = slope(level / max(float(reached), 1e-9), REACHED, MISSED) if level > FITTED else 0.0
+    beside = slope(level / max(float(reached), 1e-9), REACHED, MISSED) if level > WORTH else 0.0
     seen = Evidence(
         "baseline", (0, training.steps), f"{float(reached):.2f} of guessing", f"{level:.2f} as here", "a small network on rows left out"
     )
