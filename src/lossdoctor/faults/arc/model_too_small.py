@@ -128,7 +128,7 @@ def _widened(training: Training, level: float) -> tuple[float, tuple[Evidence, .
         f"below {ALIKE}",
         f"on {facts['unseen_rows']} rows left out, both trained alike from fresh weights",
     )
-    return slope(ratio, ALIKE, WORSE) * slope(held_back, ABOVE, AS_FAR) * ramp(held_back, ARRIVED, SHORT), (seen,)
+    return slope(ratio, ALIKE, WORSE) * slope(held_back, ABOVE, AS_FAR) * ramp(held_back, SHORT, ARRIVED), (seen,)
 
 
 def _high(training: Training, level: float) -> tuple[float, tuple[Evidence, ...]]:
