@@ -172,6 +172,17 @@ def _run(end: float, own: float | None = None, fresh: float = 0.005) -> Training
     return Training(signals={"loss": Series.of(loss)}, rows={"loss_call": [call]}, experiments=done)
 
 
+def _beside(end: float, reached: float, own: float, wide: float, unseen: float | None = None) -> Training:
+    """Build a training whose model memorises, with what a small network and a wider model reach, all over guessing."""
+    training = _run(end, 0.004)
+    training.experiments["baseline"] = Experiment("baseline", "done", 1.0, {"rows": 1000, "held_out": 250, "network_loss": reached})
+    facts = {"factor": 8, "own": 2.3 * own, "wide": 2.3 * wide, "unseen_rows": 250, "steps": 300}
+    training.experiments["widen"] = Experiment("widen", "done", 1.0, facts)
+    if unseen is not None:
+        training.rows["validation"] = [Row(step, {"rows": 300, "loss": 2.3 * unseen, "seen": 0.0}) for step in (10, 50, 90, 110)]
+    return training
+
+
 # Sixteen positions of two channels are 32 features, which is enough: so the positions are pooled as well.
 _POOLED = (("model", r"nn\.Flatten\(\),", "nn.AdaptiveAvgPool2d(1), nn.Flatten(),"), ("model", r"WIDTH \* 16", "WIDTH"))
 
@@ -194,6 +205,13 @@ FAULT = Fault(
     examples=(
         Example("sick", _run(0.85, 0.8, 0.5), "two units for ten classes"),
         Example("sick", _run(1.0, 1.0, 0.41), "own start dead as well"),
+        Example(
+            "sick", _beside(0.28, 0.03, 0.36, 0.05), "as many inputs as examples to memorise, and far from what a small network reaches"
+        ),
+        Example("healthy", _beside(0.3, 0.25, 0.3, 0.29), "noisy targets: nothing does better"),
+        Example("look-alike", _beside(0.9, 0.03, 0.1, 0.05), "rate: a fresh start gets far below the run's end"),
+        Example("look-alike", _beside(0.28, 0.03, 0.9, 0.4), "no time to tell: the fresh start did not get as far as the run"),
+        Example("look-alike", _beside(0.4, 0.03, 0.36, 0.05, 0.06), "dropout: unseen rows show that the model is able"),
         Example("healthy", _run(0.05, 0.005), "learns"),
         Example("healthy", _run(0.6, 0.004), "a hard task, an able model"),
         Example("look-alike", _run(1.0, 1.0, 0.007), "dead at its own start, able from fresh ones"),
