@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import weakref
+from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from itertools import accumulate
 from typing import Any
 
 import numpy as np
 from torch import Tensor, nn
 from torch.autograd.graph import saved_tensors_hooks
+from torch.profiler import ProfilerActivity, profile, record_function
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from lossdoctor.core.run import Floats
+
+_MARK = "lossdoctor operation "
 
 
 @dataclass
@@ -53,11 +58,15 @@ class Storages(TorchDispatchMode):  # type: ignore[no-untyped-call]
         super().__init__()  # type: ignore[no-untyped-call]
         self.live = 0
         self.timeline: list[int] = []
+        self.before: list[int] = []  # what was live when each operation began
         self._known: weakref.WeakSet[Any] = weakref.WeakSet(tensor.untyped_storage() for tensor in known)
         self._ends: list[weakref.finalize[Any, Any]] = []
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None) -> Any:
-        result = func(*args, **(kwargs or {}))
+        before = self.live
+        with record_function(f"{_MARK}{len(self.timeline)}"):
+            result = func(*args, **(kwargs or {}))
+        self.before.append(before)
         for tensor in _tensors(args):  # what comes from outside was there before
             self._known.add(tensor.untyped_storage())
         for tensor in _tensors((result,)):
@@ -93,10 +102,32 @@ def follow(models: Sequence[nn.Module], step: Callable[[], Any]) -> Held:
     there = [tensor for model in models for tensor in (*model.parameters(), *model.buffers())]
     there += [tensor.grad for tensor in there if tensor.grad is not None]
     storages = Storages(there)
-    with _saved_by_module(models, there, held.saved), storages:
+    with _saved_by_module(models, there, held.saved), profile(activities=[ProfilerActivity.CPU], profile_memory=True) as found, storages:
         step()
     storages.stop()
-    held.timeline = storages.timeline
+    within = _within_operations(found)
+    held.timeline = [
+        max(after, before + within.get(number, 0))
+        for number, (before, after) in enumerate(zip(storages.before, storages.timeline, strict=True))
+    ]
+    return held
+
+
+def _within_operations(found: profile) -> dict[int, int]:
+    """Return the most that each operation held at once while it ran: some convolutions reorder a whole tensor inside.
+
+    Args:
+        found: of a step whose operations were marked by number; what the profiler saw allocated lies between their begins and ends.
+    """
+    results: Any = found.profiler.kineto_results if found.profiler is not None else None
+    events: list[Any] = results.events() if results is not None else []
+    marks = sorted((each.start_ns(), each.end_ns(), int(each.name()[len(_MARK) :])) for each in events if each.name().startswith(_MARK))
+    taken = sorted((each.start_ns(), each.nbytes()) for each in events if each.name() == "[memory]")
+    times = [time for time, _ in taken]
+    held: dict[int, int] = {}
+    for begin, end, number in marks:
+        sizes = [size for _, size in taken[bisect_left(times, begin) : bisect_right(times, end)]]
+        held[number] = max(accumulate(sizes), default=0)
     return held
 
 
