@@ -79,12 +79,22 @@ def rows_of(batch: Batch) -> tuple[list[Tensor], Tensor] | None:
         constants[number].reshape(batch.rows, -1) if entries > 1 else constants[number]
         for number, entries in row_constants(batch.program, batch.rows).items()
     ]
-    targets = [tensor for tensor in rest if id(tensor) not in mine and tensor.dtype != torch.bool]
+    targets = [tensor for tensor in rest if id(tensor) not in mine and tensor.dtype != torch.bool and not counts_up(tensor)]
     if not given:
         return None
     if not targets:  # an autoencoder: the inputs are the targets
         return None
     return given, targets[0]
+
+
+def counts_up(tensor: Tensor) -> bool:
+    """Tell whether a tensor holds the numbers of the rows, as indexing by rows has them.
+
+    Example:
+        >>> counts_up(torch.arange(4)), counts_up(torch.tensor([1, 0]))
+        (True, False)
+    """
+    return not tensor.is_floating_point() and tensor.dim() == 1 and len(tensor) > 1 and torch.equal(tensor, torch.arange(len(tensor)))
 
 
 def flat(given: Sequence[Tensor]) -> Tensor:

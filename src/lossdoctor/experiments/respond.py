@@ -33,7 +33,7 @@ class Response:
         self._batch = batch
         self._models = replay.start(seed)
         for model in self._models:
-            _settle(model)
+            settle(model)
         self._constants = replay.constants(batch)
         first = batch.program.instructions[0]
         self._programs = [Program([first], [], number) for number in first.results]
@@ -75,7 +75,7 @@ class Response:
         return [tensor.detach().cpu().double() for tensor in found if tensor.is_floating_point() and tensor.dim()]
 
 
-def _settle(model: nn.Module) -> None:
+def settle(model: nn.Module) -> None:
     """Put a model into evaluation mode, also where its batch norm keeps no statistics: what belongs to a batch by design is left out."""
     model.eval()
     for part in model.modules():
