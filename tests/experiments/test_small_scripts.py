@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.experiments.checked import checked, script, told
+from tests.experiments.checked import PARTS, checked, script, told
 
 REGRESSION = """
 inputs = torch.randn(600, 12)
@@ -44,6 +44,46 @@ CONVOLUTIONS = "model = nn.Sequential(nn.Conv2d(1, 8, 3), POOL, nn.Conv2d(8, 8, 
 REQUIRES = "loss = nn.functional.cross_entropy(model(x).detach(), y); loss.requires_grad = True"
 PLAIN = "optimizer = torch.optim.SGD(model.parameters(), lr=0.5)"
 
+BINARY = "loss = nn.functional.binary_cross_entropy_with_logits(model(x), y)"
+SIGNS = "inputs = torch.randn(600, 12); labels = inputs[:, :3].prod(1, keepdim=True).sign()"
+NAMES = """
+labels = torch.randint(0, 6, (600,))
+inputs = 0.5 * torch.randn(600, 12)
+inputs[:, 0] += torch.tensor([0.0, 5, 1, 4, 2, 3])[labels]
+inputs[:, 1] += torch.tensor([2.0, 0, 1, 1, 0, 2])[labels]
+"""
+GRADES = "inputs = torch.randn(600, 12); labels = (inputs[:, :3].sum(1) * 1.2 + 2).round().clamp(0, 4).long()"
+ORDERED = PARTS["data"] + "order = labels.argsort(); inputs, labels = inputs[order], labels[order]"
+FIRST = """
+for step in range(60):
+    x, y = next(iter(loader))
+    optimizer.zero_grad()
+    loss = nn.functional.cross_entropy(model(x), y)
+    loss.backward()
+    optimizer.step()
+""".replace("iter(loader)", "iter(torch.utils.data.DataLoader(data, 32))")
+DRAWS = """
+class Noisy(torch.utils.data.Dataset):
+    def __init__(self):
+        self.generator = np.random.default_rng(0)
+    def __len__(self):
+        return len(inputs)
+    def __getitem__(self, place):
+        return inputs[place] + 0.1 * torch.from_numpy(self.generator.normal(size=12)).float(), labels[place]
+loader = torch.utils.data.DataLoader(Noisy(), 32, shuffle=True, num_workers=2)
+"""
+ADAPTER = """
+model = nn.Sequential(nn.Linear(12, 32), nn.ReLU(), nn.Linear(32, 3)).requires_grad_(False)
+class Adapted(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.base, self.adapter = model, nn.Linear(12, 1)
+    def forward(self, x):
+        return self.base(x)
+model = Adapted()
+"""
+THROUGH = "x.requires_grad_(); loss = nn.functional.cross_entropy(model(x), y)"
+
 SICK = {
     "no-nonlinearity": {
         "linear layers": {"model": LINEAR},
@@ -78,8 +118,36 @@ SICK = {
         "made anew": {"loss": REQUIRES.split(";")[0] + "; loss = torch.tensor(loss.item(), requires_grad=True)"},
     },
 }
+SICK |= {
+    "labels-all-ignored": {"all": {"loss": "loss = nn.functional.cross_entropy(model(x), torch.full_like(y, -100))"}},
+    "labels-misencoded": {
+        "signs": {"data": SIGNS, "model": NUMBER.replace("END", ""), "loss": BINARY},
+        "one class": {"data": PARTS["data"] + "labels = (labels / 255).long()"},
+    },
+    "loss-family-wrong": {
+        "one output": {"model": NUMBER.replace("END", ""), "loss": "loss = nn.functional.cross_entropy(model(x), 0 * y)"},
+        "names as amounts": {
+            "data": NAMES,
+            "model": NUMBER.replace("END", ""),
+            "loss": "loss = nn.functional.mse_loss(model(x)[:, 0], y.float())",
+        },
+    },
+    "not-shuffled": {"by class": {"data": ORDERED, "loader": PARTS["loader"].replace("shuffle=True", "shuffle=False")}},
+    "same-batch-every-step": {"begun anew": {"loop": FIRST}},
+    "worker-seeds-equal": {"a generator of its own": {"loader": DRAWS}},
+    "nothing-trainable": {"adapters beside the way": {"model": ADAPTER, "loss": THROUGH, "optimizer": PLAIN}},
+}
 HEALTHY = {
     "as it is": {},
+    "grades as amounts": {
+        "data": GRADES,
+        "model": NUMBER.replace("END", ""),
+        "loss": "loss = nn.functional.mse_loss(model(x)[:, 0], y.float())",
+    },
+    "yes and no": {"data": SIGNS + "\nlabels = (inputs[:, :1] > 0).float()", "model": NUMBER.replace("END", ""), "loss": BINARY},
+    "in order, mixed before": {"loader": PARTS["loader"].replace("shuffle=True", "shuffle=False")},
+    "workers that draw by torch": {"loader": DRAWS.replace("torch.from_numpy(self.generator.normal(size=12)).float()", "torch.randn(12)")},
+    "a frozen part": {"model": BY_HAND.replace("HOW", "") + "model.encoder.requires_grad_(False)"},
     "a linear model": {"model": "model = nn.Linear(12, 3)"},
     "mean pooling and a ReLU": {"data": IMAGES, "model": CONVOLUTIONS.replace("POOL", "nn.ReLU(), nn.AvgPool2d(2)")},
     "a number": {"data": REGRESSION, "model": NUMBER.replace("END", ""), "loss": SQUARE},

@@ -9,7 +9,8 @@ from lossdoctor.core.diagnosis import UNDETERMINED, Diagnosis
 from lossdoctor.core.fault import faults
 from lossdoctor.core.run import Training
 
-# Cheapest first: what each took on small problems, one busy core (.02, .02, .2, .1, .1, .1, .03, .5, .3 to 5, 0 or 3, 1, 1, 1 to 3, 3 to 6 s).
+# Cheapest first: what each took on small problems, one busy core
+# (.02, .02, .2, .1, .1, .1, .03, .5, .3 to 5, 0 or 3, 1, 1, 1 to 3, 3 to 6 s).
 ORDER = (
     "linear",
     "flow",
@@ -29,7 +30,7 @@ ORDER = (
 # Done whatever is suspected, for what they find leaves no trace in the curves.
 ALWAYS = ("linear", "flow", "objective", "mixing", "tokens", "stress", "held_out", "terms")
 # What `check` does: all that could settle what is open. What a machine gives is `lossdoctor machine`'s question.
-CHECKS = ("look", *(name for name in ORDER if name != "throughput"), "accumulation", "precision", "memory", "rate_range")
+CHECKS = ("look", "loader", *(name for name in ORDER if name != "throughput"), "accumulation", "precision", "memory", "rate_range")
 
 
 def next_experiment(diagnosis: Diagnosis, training: Training, full: bool = False, asked: Sequence[str] = ()) -> str | None:

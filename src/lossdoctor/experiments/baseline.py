@@ -21,6 +21,8 @@ RUNS_THE_MODEL = False
 _FEWEST = 40  # held-out rows below which nothing is measured at all; the rule asks for more
 _EPOCHS = 60
 _WIDTH = 64
+_FEWEST_VALUES, _MOST_VALUES = 4, 50  # whole numbers that may be names or amounts
+_ORDERS = 200
 
 
 def measure(replay: Replay, deadline: Deadline, parameters: dict[str, Any]) -> dict[str, Any]:
@@ -28,7 +30,9 @@ def measure(replay: Replay, deadline: Deadline, parameters: dict[str, Any]) -> d
 
     Returns:
         `rows`, `held_out`, `kind`; `prior` (score of the constant answer), `classical` (best score), `classical_name`,
-        `noise` (see `mistakes`, where the classes can be learnt),
+        `noise` (see `mistakes`, where the classes can be learnt), `values` (distinct whole targets), `own_order`, `best_order` and
+        `order_rank` (R2 of a linear model for the targets as they are numbered, of the best of many numberings, and the share of them that
+        it beats: names have no order),
         `network_loss` (best held-out loss of the network over the prior's loss), `spread` (standard error of the scores).
         Scores are accuracies, or R2 for numbers; for tokens the bigram loss over the unigram loss in `network_loss`.
     """
@@ -93,8 +97,28 @@ def _classical(data: Examples, deadline: Deadline) -> dict[str, Any]:
         if score > best:
             best, name = score, type(model).__name__
     facts = {"prior": prior, "classical": best, "classical_name": name, "spread": spread}
+    facts |= _names_or_amounts(data, features) if data.kind == "classes" and not deadline.over else {}
     learnable = data.kind == "classes" and best > prior + 3 * spread and not deadline.over
     return facts | ({"noise": _noise(features, targets)} if learnable else {})
+
+
+def _names_or_amounts(data: Examples, features: Floats) -> dict[str, Any]:
+    """Ask whether the order of whole targets means anything: does the numbering that they have fit a linear model better than others?
+
+    One ridge regression of the indicators gives the answer for every numbering, since it is linear in them.
+    """
+    from sklearn.linear_model import RidgeCV
+
+    values, codes = np.unique(data.targets, return_inverse=True)
+    if not _FEWEST_VALUES <= len(values) <= _MOST_VALUES:
+        return {}
+    train, test = ~data.held_out, data.held_out
+    shares = RidgeCV().fit(features[train], np.eye(len(values))[codes[train]]).predict(features[test])
+    generator = np.random.default_rng(0)
+    orders = [values, *(generator.permutation(values) for _ in range(_ORDERS))]
+    fits = [1.0 - float(((order[codes[test]] - shares @ order) ** 2).mean()) / float(order[codes[test]].var()) for order in orders]
+    rank = float(np.mean(np.array(fits[1:]) < fits[0]))
+    return {"values": len(values), "own_order": fits[0], "best_order": max(fits), "order_rank": rank}
 
 
 def _noise(features: Floats, targets: Floats) -> dict[str, Any]:

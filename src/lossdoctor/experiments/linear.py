@@ -67,7 +67,7 @@ def _called(replay: Replay, models: list[nn.Module], batch: Batch) -> list[Any]:
 
 
 def _bend(replay: Replay, models: list[nn.Module], batch: Batch, last: nn.Module) -> float | None:
-    """Return the distance of f((a + b) / 2) from (f(a) + f(b)) / 2, with b the batch in reverse order; None where inputs cannot be mixed."""
+    """Return the distance of f((a + b) / 2) from (f(a) + f(b)) / 2, b is the batch in reverse; None where inputs cannot be mixed."""
     constants = replay.constants(batch)
     mine = {id(tensor) for tensor in inputs(batch) if tensor.dim() and len(tensor) == batch.rows}
     floating = [each for each in constants if id(each) in mine and each.is_floating_point()]

@@ -36,9 +36,10 @@ def measure(replay: Replay, deadline: Deadline, parameters: dict[str, Any]) -> d
 
     Returns:
         `kind` (of the loss; empty where written by hand), `calls`, `others` (see `met.Met`); `last` (operation that made the outputs),
-        `low`, `high` (its range), `columns` (outputs for each target), `beyond` (share of targets outside of the range), `floor` (mean square
-        of their distance to it over the targets' variance), `still` (share of output columns that are the same for every row); `pull`
-        (cosine between where the loss pulls the outputs and where the targets are); `loss`; `grows` (the loss over the mean of its halves: 2 for a sum over rows), `terms` (the same for each term).
+        `low`, `high` (its range), `columns` (outputs for each target), `beyond` (share of targets outside of the range), `floor` (mean
+        square of their distance to it over the targets' variance), `still` (share of output columns that are the same for every row);
+        `pull` (cosine between where the loss pulls the outputs and where the targets are); `loss`; `grows` (the loss over the mean of
+        its halves: 2 for a sum over rows), `terms` (the same for each term).
     """
     batch = max(replay.batches[:8], key=lambda each: each.rows)
     facts: dict[str, Any] = {"rows": batch.rows}

@@ -255,6 +255,11 @@ class Pairing(TorchFunctionMode):
         first, second = self._quiet(lambda: ((raw.detach().argmax(1) == wanted).sum(), (decision.detach().reshape(-1) == wanted).sum()))
         self._plain[base] = Met((first, second, float(len(raw))))
 
+    @property
+    def targets(self) -> list[Tensor]:
+        """The targets that outputs met, in the order of the forwards."""
+        return list(self._targets.values())
+
     def plain(self) -> tuple[float, float, float] | None:
         """Return how many largest outputs met their targets, how many by the script's own decision, and of how many."""
         if not self._plain:

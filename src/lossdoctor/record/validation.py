@@ -232,6 +232,7 @@ class Passes:
         if current is not None and current.forwards:
             self.seconds += current.ended - current.began
             if current.pairing is not None:
+                self.observer.samples.run("validation", self.observer.capture.met, current.pairing.targets)
                 self._follow_cost = current.pairing.operations * _OPERATION_SECONDS + current.forwards * _FORWARD_SECONDS
             if current.full:
                 self._cost = self.observer.budget.costs["validation"].total - self._spent + self._follow_cost

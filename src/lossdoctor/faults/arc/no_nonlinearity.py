@@ -52,7 +52,7 @@ def detect(training: Training) -> Detection | None:
     if not straight and (pooled is None or not float(pooled) < STRAIGHT):
         return None
     note = "between the middle of two results and the result of the middle" + ("" if straight else ", with means in place of maxima")
-    seen = Evidence("linear", (0, 0), f"{float(bend if straight else pooled or 0.0):.1g} spreads", "above 0.01", note)  # type: ignore[arg-type]
+    seen = Evidence("linear", (0, 0), f"{float(bend if straight else pooled or 0.0):.1g} spreads", "above 0.01", note)
     count = Evidence(
         "linear", (0, 0), f"{layers} layers, as one", "an activation between them", "what enters the last is linear in the inputs"
     )

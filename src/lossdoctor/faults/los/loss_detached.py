@@ -44,6 +44,8 @@ def detect(training: Training) -> Detection | None:
     able = [row for row in rows if (row.get("model_parameters") or 0) > 0]
     if not able or any((row.get("model_with_gradient") or 0) or (row.get("held_with_gradient") or 0) for row in able):
         return None
+    if any((row.get("frozen_elements") or 0) > (row.get("model_elements") or 0) for row in able):
+        return None  # little can learn: nothing-trainable
     graphs = [row for row in training.rows.get("backward_graph", []) if row.get("leaves") is not None]
     if not graphs or any(int(row["leaves"]) > 1 for row in graphs):
         return None
@@ -80,7 +82,6 @@ FAULT = Fault(
         "model-too-small",
         "lr-too-low",
         "optimizer-lacks-parameters",
-        "nothing-trainable",
         "batch-too-small",
         "module-unregistered",
     ),
