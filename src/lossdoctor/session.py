@@ -97,23 +97,35 @@ def _work_up(ask: Ask, choice: Choice) -> None:
     from lossdoctor.diagnose.plan import next_experiment, parameters
 
     folder = Path((ask({}) or {}).get("folder", ""))
-    began, asked = time.monotonic(), list[str]()
+    began, asked, answer = time.monotonic(), list[str](), None
+    # What needs a child costs most, so it comes after all that could settle the matter without one.
+    children = ["rate"] if choice.children else []
     while True:
         run = load_run(folder)
         if not run.trainings:
             return
-        name = next_experiment(diagnose(run, select=choice.select, ignore=choice.ignore), run.trainings[0], choice.workup == "full", asked)
+        diagnosis = diagnose(run, select=choice.select, ignore=choice.ignore)
+        name = next_experiment(diagnosis, run.trainings[0], choice.workup == "full", asked)
         left = began + _limit(run) - time.monotonic()
-        if name is None or left <= 0:
+        if left <= 0:
             return
-        answer = ask({"experiment": name, "seconds": left, "parameters": parameters(run.trainings[0])})
+        if name is not None:
+            answer = ask({"experiment": name, "seconds": left, "parameters": parameters(run.trainings[0])})
+            asked.append(name)
+        elif children and _refused(run.trainings[0], children[0]):
+            again = next_experiment(diagnosis, run.trainings[0], choice.workup == "full", [each for each in asked if each != children[0]])
+            answer = _rate_in_child(folder, run.trainings[0], left, choice) if again == children.pop() else None
+        else:
+            return
         if answer is None:
             return
-        asked.append(name)
-        if name == "rate" and answer["status"] == "unknown" and choice.children:
-            answer = _rate_in_child(folder, run.trainings[0], began + _limit(run) - time.monotonic(), choice) or answer
         with (folder / "record-workup-0000.jsonl").open("a", encoding="utf-8") as stream:
             stream.write(json.dumps(answer) + "\n")
+
+
+def _refused(training: Training, experiment: str) -> bool:
+    done = training.experiments.get(experiment)
+    return done is not None and done.status == "unknown"
 
 
 def _rate_in_child(folder: Path, training: Training, left: float, choice: Choice) -> Mapping[str, Any] | None:

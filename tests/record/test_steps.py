@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import inspect
+import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -13,7 +15,7 @@ from tests.record.loops import batch, network, recorded
 from torch import nn
 from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
-from torch.utils.data import DataLoader, TensorDataset
+from torch.utils.data import DataLoader, Dataset, TensorDataset
 
 from lossdoctor.core.run import Training
 
@@ -380,3 +382,36 @@ def test_rare_samples_go_on_in_a_longer_run(tmp_path: Path) -> None:
     assert training.table("activations")[0]["layers"]
     assert training.table("backward_graph")[0]["leaves"] == 4
     assert training.series("memory").values[0] > 1e6
+
+
+def slow_collate(rows: list[tuple[torch.Tensor, torch.Tensor]]) -> tuple[torch.Tensor, torch.Tensor]:
+    time.sleep(0.004)
+    return torch.stack([x for x, _ in rows]), torch.stack([y for _, y in rows])
+
+
+@pytest.mark.parametrize("collate", [slow_collate, None])
+def test_a_slow_collate_function_is_told_from_slow_rows_and_put_back(collate: Any, tmp_path: Path) -> None:
+    class Rows(Dataset[Any]):
+        def __len__(self) -> int:
+            return 160
+
+        def __getitem__(self, index: int) -> Any:
+            if collate is None:
+                time.sleep(0.0005)
+            return batch(160)[0][index], batch(160)[1][index]
+
+    loader = DataLoader(Rows(), batch_size=8, collate_fn=collate)
+    iterators = []
+
+    def loop() -> None:
+        model = network()
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+        iterators.append(iter(loader))
+        for x, y in iterators[0]:
+            optimizer.zero_grad()
+            nn.functional.cross_entropy(model(x), y).backward()
+            optimizer.step()
+
+    run, _ = recorded(tmp_path, loop)
+    assert (run.facts["collate_share"] > 0.5) == (collate is not None)
+    assert iterators[0]._dataset_fetcher.collate_fn is loader.collate_fn

@@ -82,6 +82,7 @@ findings = st.builds(
     training=st.integers(0, 5),
     confirmed=st.sampled_from([None, "confirmed", "refuted", "unclear"]),
     trial=st.none() | st.dictionaries(texts, numbers, max_size=2),
+    gain=st.dictionaries(st.sampled_from(["time", "memory"]), st.floats(0, 1), max_size=2),
 )
 VITALS = ("first_loss", "last_loss", "expected_first_loss", "wait_share", "step_seconds", "overhead_share", "best_validation_accuracy")
 conditions = st.fixed_dictionaries({"name": texts, "met": st.sampled_from([True, False, "unknown"]), "seen": texts})

@@ -92,6 +92,19 @@ def test_on_a_healthy_run_nothing_is_confirmed(tmp_path: Path, name: str) -> Non
     assert Confirmer(folder, run).ask(Candidate(finding, fault, value), ()).verdict in ("refuted", "unclear")
 
 
+def test_experiments_are_made_in_the_treated_repetition(broken: Path) -> None:
+    folder = next(broken.glob(".lossdoctor/*/run.json")).parent
+    run = load_run(folder)
+    fault = faults()["zero-grad-missing"]
+    finding = Finding(fault.code, fault.slug, fault.title, fault.family)
+    candidate = Candidate(finding, fault, {"name": "clear_gradients", "parameters": {}})
+    trial = Confirmer(folder, run).ask(candidate, (), look=True)
+    assert trial.verdict == "confirmed"
+    assert trial.treated is not None
+    assert {"mixing", "held_out"} <= set(trial.treated.trainings[0].experiments)
+    assert trial.treated.trainings[0].experiments["mixing"].status == "done"
+
+
 def test_a_killed_trial_takes_its_repetition_along(broken: Path) -> None:
     (broken / "train.py").write_text(BROKEN.replace("range(40)", "range(40_000_000)"))
     process = subprocess.Popen([sys.executable, "-m", "lossdoctor", "confirm", "--quiet"], cwd=broken)

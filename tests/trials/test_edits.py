@@ -13,8 +13,9 @@ from lossdoctor.core.errors import LossdoctorError
 from lossdoctor.core.fault import faults
 from lossdoctor.core.run import Location, Series, Training
 from lossdoctor.trials.confirm import Candidate
-from lossdoctor.trials.edits import Source, diff, edited
+from lossdoctor.trials.edits import edited
 from lossdoctor.trials.fix import Fix, add, write
+from lossdoctor.trials.source import Source, diff
 
 LOOP = """\
 import torch
@@ -69,8 +70,163 @@ def test_the_rate_is_changed_where_it_is_written() -> None:
     assert change("scale_rate", direct, factor=0.01)[1].endswith("lr=0.005)")  # type: ignore[index]
 
 
-def test_a_rate_from_elsewhere_is_left_alone() -> None:
-    assert change("scale_rate", LOOP.replace("lr=RATE", "lr=args.lr"), factor=0.01) is None
+OPTIONS = "parser.add_argument('--learning-rate', '-r', dest='lr', type=float, default=0.5)\nargs = parser.parse_args()\n"
+ELSEWHERE = {
+    "by position": ("SGD(p, 0.5)", "SGD(p, 0.005)"),
+    "default of an option": (OPTIONS + "SGD(p, lr=args.lr)", OPTIONS.replace("0.5", "0.005") + "SGD(p, lr=args.lr)"),
+    "option of that name": ("a('x')\nq.add_argument('--lr', default=0.5)\nSGD(p, lr=q.parse_args().lr)", "default=0.005"),
+    "default of a function": ("def train(model, lr=0.5):\n    SGD(p, lr=lr)\ntrain(m)", "def train(model, lr=0.005)"),
+    "given to a function": ("def train(model, lr=9):\n    SGD(p, lr=lr)\ntrain(m, lr=0.5)", "train(m, lr=0.005)"),
+    "given to an object by place": ("class T:\n    def __init__(self, m, lr):\n        self.o = SGD(p, lr=lr)\nT(m, 0.5)", "T(m, 0.005)"),
+    "kept by an object": (
+        "class T:\n    def __init__(self, m, lr=0.5):\n        self.lr = lr\n    def fit(self):\n        SGD(p, self.lr)",
+        "lr=0.005",
+    ),
+    "field of a class": ("class C:\n    lr: float = 0.5\nc = C()\nSGD(p, lr=c.lr)", "lr: float = 0.005"),
+    "item of a dictionary": ("c = {'lr': 0.5, 'n': 3}\nSGD(p, lr=c['lr'])", "c = {'lr': 0.005, 'n': 3}"),
+}
+
+
+@pytest.mark.parametrize(("text", "after"), ELSEWHERE.values(), ids=ELSEWHERE)
+def test_the_rate_is_changed_where_it_comes_from(text: str, after: str) -> None:
+    made = edited(Source("train.py", text), {"name": "scale_rate", "parameters": {"factor": 0.01}}, training(), None)
+    assert made is not None
+    assert after in made
+    assert made.count("0.005") == 1
+    assert "0.5" not in made
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "SGD(p, lr=args.lr)",
+        "SGD(p, lr=0.25)",  # not the rate that the run had
+        OPTIONS.replace("0.5", "0.1") + "SGD(p, lr=args.lr)",  # the command line gave another
+        "RATE = 0.5\nRATE = 0.5\nSGD(p, lr=RATE)",
+        "SGD(p, lr=0.5 * world)",
+        "def train(lr):\n    SGD(p, lr=lr)\ntrain(0.5)\ntrain(0.5)",
+        "lr = lr\nSGD(p, lr=lr)",
+    ],
+)
+def test_a_rate_that_is_worked_out_or_comes_from_several_places_is_left_alone(text: str) -> None:
+    assert change("scale_rate", text, factor=0.01) is None
+
+
+FUNCTION = """\
+import torch
+
+def validate(model, data):
+    model.eval()
+    for x, y in data:
+        total += loss(model(x), y)
+    return total
+
+"""
+INLINE = """\
+import torch
+for epoch in range(3):
+    for x, y in data:
+        loss.backward()
+    model.eval()
+    for x, y in held_out:
+        out = model(x)
+
+        right += (out == y).sum()
+    model.train()
+    print(right)
+"""
+
+
+def test_no_grad_decorates_a_function_that_validates() -> None:
+    assert change("no_grad_in_validation", FUNCTION) == ["+@torch.no_grad()"]
+    method = "import torch\nclass T:\n    @staticmethod\n    def validate(model):\n        model.eval()\n        return model(x)\n"
+    assert change("no_grad_in_validation", method) == ["+    @torch.no_grad()"]
+
+
+def test_no_grad_goes_around_validation_within_the_loop() -> None:
+    made = edited(Source("train.py", INLINE), {"name": "no_grad_in_validation", "parameters": {}}, training(), None)
+    assert made is not None
+    assert made.splitlines()[4:11] == [
+        "    model.eval()",
+        "    with torch.no_grad():",
+        "        for x, y in held_out:",
+        "            out = model(x)",
+        "",
+        "            right += (out == y).sum()",
+        "    model.train()",
+    ]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        FUNCTION.replace("import torch\n", "import numpy\n"),
+        FUNCTION + FUNCTION,
+        FUNCTION.replace("    for x", "    loss.backward()\n    for x"),
+        INLINE.replace("    for x, y in held_out:", "    with torch.no_grad():"),
+        INLINE.replace("        out = model(x)", '        out = model(x, """a\n  b""")'),
+        INLINE.replace("    model.eval()\n", "    model.eval(); a = 1\n").replace("model.train()", "pass")[:60],
+    ],
+)
+def test_no_grad_where_it_is_not_plain_is_left_alone(text: str) -> None:
+    assert change("no_grad_in_validation", text) is None
+
+
+def test_losses_are_kept_as_numbers() -> None:
+    text = """\
+for x, y in data:
+    loss = criterion(model(x), y)
+    error = (out - y).abs().mean()
+    spread = out.std(0)
+    (loss / 4).backward()
+    total += loss * len(x)
+    errors += error
+    running = running + loss
+    kept.append(loss)
+    outputs.append(out)
+    step += 1
+    if step % 10 == 0:
+        history.append(loss)
+        widths.append(spread)
+"""
+    run = training(where={"backward": ["train.py", 5]})
+    found = change("detach_losses", text, run=run)
+    assert found is not None
+    assert [line[1:].strip() for line in found if line[0] == "+"] == [
+        "total += loss.item() * len(x)",
+        "errors += error.item()",
+        "running = running + loss.item()",
+        "kept.append(loss.item())",
+        "history.append(loss.item())",
+    ]
+    assert change("detach_losses", text.replace("loss", "loss.item()").replace("(loss.item() / 4)", "loss"), run=run) is None
+
+
+def test_calls_get_the_argument_that_a_treatment_gives() -> None:
+    assert change("batch_first", "r = nn.LSTM(8, 16, 2)\n") == ["-r = nn.LSTM(8, 16, 2)", "+r = nn.LSTM(8, 16, 2, batch_first=True)"]
+    assert change("batch_first", "r = nn.GRU(8, 16, batch_first=True)\n") == [
+        "-r = nn.GRU(8, 16, batch_first=True)",
+        "+r = nn.GRU(8, 16, batch_first=False)",
+    ]
+    assert change("batch_first", "a, b = nn.LSTM(8, 16), nn.LSTM(8, 16)\n") is None
+    loaders = "train = DataLoader(a, 32)\nheld_out = DataLoader(b, 32)\nfor x in train:\n    pass\n"
+    run = training(where={"loader": ["train.py", 3]})
+    assert change("shuffle", loaders, run=run) == ["-train = DataLoader(a, 32)", "+train = DataLoader(a, 32, shuffle=True)"]
+    assert change("load_in_workers", loaders, run=run, workers=3) == [
+        "-train = DataLoader(a, 32)",
+        "+train = DataLoader(a, 32, num_workers=3)",
+    ]
+    assert change("shuffle", loaders) is None
+    assert change("set_option", option="eps", value=1e-8)[1].endswith("lr=RATE, eps=1e-08)")  # type: ignore[index]
+    attend = "x = F.scaled_dot_product_attention(q, k, v)\n"
+    assert change("causal_mask", attend) == [f"-{attend}".strip(), "+x = F.scaled_dot_product_attention(q, k, v, is_causal=True)"]
+    assert change("causal_mask", attend.replace("v)", "v, mask)")) is None
+
+
+def test_accumulated_losses_are_divided() -> None:
+    assert change("divide_losses", parts=4) == ["-    loss.backward()", "+    (loss / 4).backward()"]
+    scaled = LOOP.replace("loss.backward()", "scaler.scale(loss).backward()")
+    assert change("divide_losses", scaled, parts=4)[1] == "+    (scaler.scale(loss) / 4).backward()"  # type: ignore[index]
 
 
 @pytest.mark.parametrize(

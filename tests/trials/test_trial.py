@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import dataclasses
 import json
 import time
@@ -9,12 +10,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from lossdoctor.core.diagnosis import Diagnosis, Evidence, Finding
 from lossdoctor.core.errors import LossdoctorError
 from lossdoctor.core.fault import faults
 from lossdoctor.core.run import Row, Run, Series, Training
+from lossdoctor.core.store import load_run
 from lossdoctor.report.html import page
 from lossdoctor.report.json import from_json, to_json
 from lossdoctor.report.terminal import text
@@ -23,6 +26,7 @@ from lossdoctor.trials.arms import Arm, Plan
 from lossdoctor.trials.confirm import Candidate, Confirmation, Confirmer
 from lossdoctor.trials.results import attach, read_trials, write_trials
 from lossdoctor.trials.trial import Pairs, Question, Trial, run_trial
+from lossdoctor.trials.under import WorkUp
 
 STEPS = 400
 Make = Callable[[tuple[str, ...], int], float]
@@ -44,7 +48,7 @@ def make_arms(monkeypatch: pytest.MonkeyPatch, end: Make, first: Callable[[int],
     """Let repetitions end at a loss by the names of their treatments and their number; return which were run."""
     ran: list[tuple[Any, ...]] = []
 
-    def run_arm(plan: Plan, treatments: Any, number: int, edited: bool = False) -> Arm:
+    def run_arm(plan: Plan, treatments: Any, number: int, edited: bool = False, work: Any = None) -> Arm:
         names = tuple(value["name"] for value in treatments)
         ran.append((names, number, plan.steps))
         return Arm(learnt(end(names, number), plan.steps, names, first(number)), 0)
@@ -120,7 +124,7 @@ class Asked(Confirmer):
         super().__init__(Path(), Run())
         self.effect = effect
 
-    def ask(self, candidate: Candidate, base: Any, edits: Any = None) -> Trial:
+    def ask(self, candidate: Candidate, base: Any, edits: Any = None, *, look: bool = False) -> Trial:
         effect = self.effect(candidate.finding.slug, frozenset(value["name"] for value in base))
         verdict = "confirmed" if effect > 0.1 else "refuted"
         return Trial(Question(candidate.finding.slug, tuple(base), (candidate.value,), "loss"), verdict, end={"effect": effect})
@@ -169,6 +173,71 @@ def test_a_fault_that_shows_only_under_treatment_is_tried_beside_it(monkeypatch:
     found.reduce({"dead-units"})
     assert [each.finding.slug for each in found.needed] == ["dead-units", "overfitting"]
     assert found.surfaced["overfitting"][1] == ["dead-units"]
+
+
+def test_a_suspicion_under_treatment_is_told_where_its_trial_confirms_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    for effect, needed in ((0.5, ["dead-units", "overfitting"]), (0.0, ["dead-units"])):
+        asked = Asked(lambda slug, base, effect=effect: 0.5 if slug == "dead-units" else effect)
+        hidden = candidate("overfitting")
+        suspected = dataclasses.replace(hidden.finding, status="suspected", probability=0.6)
+        monkeypatch.setattr(asked, "under", lambda trial, found=suspected: [found])
+        monkeypatch.setattr(asked, "candidates", lambda findings, found=hidden: [found])
+        found = Confirmation(asked)
+        found.add(candidate("dead-units"), asked.ask(candidate("dead-units"), ()))
+        found.reduce({"dead-units"})
+        assert [each.finding.slug for each in found.needed] == needed
+        assert list(found.surfaced) == needed[1:]
+
+
+def test_where_nothing_is_present_what_is_suspected_is_tried(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "private.json").touch()
+    asked = Asked(lambda slug, base: 0.5)
+    asked.folder = tmp_path
+    asked.run = learnt(2.2)
+    monkeypatch.setattr(asked, "laid_out", lambda candidate: (10, 1.0, 1.0))
+    suspected = dataclasses.replace(candidate("zero-grad-missing").finding, status="suspected", probability=0.7)
+    unlikely = dataclasses.replace(candidate("loss-broadcast").finding, status="suspected")
+    found = asked.confirm(Diagnosis("undetermined", [suspected, dataclasses.replace(unlikely, probability=0.35)], trainings=[{}], curve=[]))
+    assert list(found.trials) == ["zero-grad-missing"]
+    shown = Diagnosis("undetermined", [suspected], trainings=[{}], curve=[])
+    attach(shown, tmp_path)
+    assert shown.verdict == "zero-grad-missing"
+    assert [(each.slug, each.status) for each in shown.findings] == [("zero-grad-missing", "present")]
+
+
+def treated_record(folder: Path, end: float) -> Path:
+    """Write a run of a hundred steps that ends at a loss."""
+    loss = np.linspace(2.3, end, 100)
+    columns = {"step": np.arange(100.0), "loss": loss, "wall": np.arange(100.0)}
+    packed = {name: base64.b64encode(values.astype("<f8").tobytes()).decode() for name, values in columns.items()}
+    parameter = {"key": 0, "name": "w", "shape": [1], "dtype": "float32", "requires_grad": True, "role": ""}
+    lines = [
+        {"kind": "track", "track": 0, "what": "optimizer", "parameters": [parameter], "began": 0.0},
+        {"kind": "steps", "track": 0, "columns": packed},
+    ]
+    folder.mkdir()
+    (folder / "run.json").write_text(json.dumps({"format": 1}))
+    (folder / "record-1-0000.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return folder
+
+
+@pytest.mark.parametrize(("end", "names", "asks"), [(0.1, {"clip"}, True), (2.3, {"clip"}, False), (0.1, {"stop_early"}, False)])
+def test_experiments_are_made_under_a_treatment_that_works(tmp_path: Path, end: float, names: set[str], asks: bool) -> None:
+    control = Training(signals={"loss": Series.of([2.3] * 100)})
+    folder = treated_record(tmp_path / "run", end)
+    asked: list[str] = []
+
+    def ask(request: Any) -> Any:
+        if "experiment" not in request:
+            return {"folder": str(folder)}
+        asked.append(request["experiment"])
+        line = {"kind": "experiment", "track": None, "name": asked[-1], "status": "unknown", "seconds": 0.1, "facts": {"reason": "made up"}}
+        return line if len(asked) < 3 else None
+
+    WorkUp(control, 0, "loss", False, 100, frozenset(names), time.monotonic() + 60)(ask)
+    assert bool(asked) == asks
+    if asks:
+        assert list(load_run(folder).trainings[0].experiments) == asked[:2]
 
 
 # -- what is kept and shown -------------------------------------------------------------------------------------------------

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 @click.option(
     "--suite",
     "suite_name",
-    type=click.Choice(["ten", "watching", "all", "confirm"]),
+    type=click.Choice(["ten", "watching", "all", "confirm", "speed"]),
     default="ten",
     show_default=True,
     help="What is planted.",
@@ -52,6 +52,8 @@ def command(
 
     Each row is a recipe with one source edit, run by `lossdoctor run` in a process of its own. The table counts the verdicts.
     In the suite `confirm` the planted fault is then confirmed by a trial, and on healthy scripts every treatment is tried.
+    In the suite `speed` what costs time or memory is planted and mended again, one row after the other: is the first cause
+    right, and does mending it gain what was predicted?
     """
     from rich.console import Console
 
@@ -59,6 +61,9 @@ def command(
     from lossdoctor.bench.tables import summary
 
     options = ("--workup", row_workup) if row_workup else ()
+    if suite_name == "speed":
+        _speed(_names(fault_names), _levels(levels), range(first_seed, first_seed + seeds), options, json_path)
+        return
     laid = _rows(suite_name, _names(recipe_names), _names(fault_names), _levels(levels), range(first_seed, first_seed + seeds), options)
     if suite_name == "confirm":
         _confirm(laid, json_path)
@@ -139,6 +144,31 @@ def _confirm(laid: Sequence[Row], json_path: Path | None) -> None:
     Console(width=None if sys.stdout.isatty() else 160).print(table(tried), soft_wrap=True)
     if json_path is not None:
         json_path.write_text(json.dumps(as_json(tried), indent=1) + "\n", encoding="utf-8")
+
+
+def _speed(names: Sequence[str], levels: Sequence[Level], seeds: range, options: Sequence[str], json_path: Path | None) -> None:
+    """Plant inefficiencies and mend them, one after the other; show what each gained."""
+    from rich.console import Console
+
+    from lossdoctor.bench.inefficiencies import inefficiencies
+    from lossdoctor.bench.speed import as_json, gained_rows, table
+    from lossdoctor.core.errors import UsageError
+
+    known = inefficiencies()
+    for name in names:
+        if name not in known:
+            raise UsageError(f"no inefficiency is called {name!r}; there are: {', '.join(known)}")
+    rows = []
+    try:
+        for each in gained_rows([known[name] for name in names or known], levels, seeds, options):
+            rows.append(each)
+            figures = f"gain {each.predicted:.2f} predicted, {each.measured:.2f} measured"
+            click.echo(f"{each.planted} {each.level}, seed {each.seed}: {each.said or 'none'}, {figures}, {each.seconds:.0f} s", err=True)
+    except KeyboardInterrupt:
+        click.echo(f"interrupted: the figures are of {len(rows)} rows", err=True)
+    Console(width=None if sys.stdout.isatty() else 160).print(table(rows), soft_wrap=True)
+    if json_path is not None:
+        json_path.write_text(json.dumps(as_json(rows), indent=1) + "\n", encoding="utf-8")
 
 
 def _key(row: Row) -> tuple[Any, ...]:

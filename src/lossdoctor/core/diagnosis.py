@@ -61,6 +61,7 @@ class Finding:
         explained_by: slug of the finding that accounts for this one, or None.
         missing: for `unknown`, the signal that is missing and how to get it; for `broke`, our own error.
         training: index of the training that shows it.
+        gain: what mending it would save: `time` as a share of a step's, `memory` in bytes; empty where that is not known.
 
     Example:
         >>> Finding("LOP001", "zero-grad-missing", "Gradients pile up", "LOP").status
@@ -84,6 +85,7 @@ class Finding:
     training: int = 0
     confirmed: str | None = None
     trial: Mapping[str, Any] | None = None
+    gain: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass

@@ -36,6 +36,8 @@ class Detection:
         fix: what to do in this run, one or two sentences; the fault's own `fix` where empty.
         where: place in the user's source, where known.
         severity: lower than the fault's own, where this run deserves less.
+        gain: what mending it would save: `time`, a share of a step's (of its validation, where that is meant, over the whole run's);
+            `memory`, bytes. Empty where that is not known.
 
     Example:
         >>> Detection(0.9, (Evidence("stale", (1, 99), 1.0, 0.0),)).strength
@@ -47,6 +49,7 @@ class Detection:
     fix: str = ""
     where: Location | None = None
     severity: Severity | None = None
+    gain: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

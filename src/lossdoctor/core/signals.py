@@ -86,6 +86,7 @@ def _all() -> tuple[Signal, ...]:
         Signal("parameters", "", "fact", "names, shapes and counts of the parameters", watch),
         Signal("optimizer", "", "fact", "class name and the settings of its groups", watch),
         Signal("where", "", "fact", "file and line of loss, backward, step, forward, loader in the user's source", watch),
+        Signal("loader", "", "fact", "settings of the data loader that feeds the training: workers, batch size, rows", "feed the training from a torch DataLoader"),
         Signal("threads", "", "fact", "threads that one operation of PyTorch may use", watch),
         Signal("model", "", "fact", "class name, layers (name, kind, shape), number of parameters", watch),
     )

@@ -9,7 +9,7 @@ from math import sqrt
 import numpy as np
 
 from lossdoctor.core.run import Row, Series, Training
-from lossdoctor.derive.level import expected_level
+from lossdoctor.derive.level import expected_level, guessed_classes
 from lossdoctor.derive.noise import noise_floor
 from lossdoctor.derive.outcome import Outcome, outcome
 from lossdoctor.derive.rise import LEAST_VALUES, Rise, rise
@@ -105,6 +105,8 @@ def generalisation(training: Training) -> Generalisation | None:
     if course is None or unit <= 0:
         return None
     trained = _trained(training, measure, unseen, seen)
+    # Few rows are wrong, so errors are coarse and their minimum comes early by luck: one that does not rise rests at its best to the end.
+    resting = measure == "error" and course.onset is None
     score, best, half_way, last, error = _score(passes)
     return Generalisation(
         measure=measure,
@@ -114,7 +116,7 @@ def generalisation(training: Training) -> Generalisation | None:
         by_guess=seen.judged_by == "guess",
         best=course.best / unit,
         last=course.last / unit,
-        trained_at_best=value_at(trained, course.best_step),
+        trained_at_best=value_at(trained, int(unseen.steps[-1]) if resting else course.best_step),
         trained_last=float(np.median(tail(trained).values)),
         score=score,
         score_best=best,
@@ -130,7 +132,9 @@ def _unseen(training: Training, passes: Sequence[Row], reference: float) -> tupl
     if len(losses) >= LEAST_VALUES or len(scores) < LEAST_VALUES:
         return "loss", losses, reference
     counts = [call["class_counts"] for call in training.rows.get("loss_call", []) if call.get("class_counts")]
-    likeliest = float(np.mean([max(each) / max(sum(each), 1) for each in counts])) if counts else HALF
+    tried = guessed_classes(training)
+    untold = tried[1] if tried else HALF
+    likeliest = float(np.mean([max(each) / max(sum(each), 1) for each in counts])) if counts else untold
     return "error", Series(scores.steps, 1.0 - scores.values), 1.0 - likeliest
 
 

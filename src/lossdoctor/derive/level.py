@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import isfinite, log
+from typing import Any
 
 import numpy as np
 
@@ -47,16 +48,34 @@ def expected_level(training: Training) -> Level | None:
         training: with rows `loss_call`.
 
     Returns:
-        None where no loss call is known, their kinds differ, or backward was called on something else than their value.
+        None where no loss call is known, their kinds differ, or backward was called on something else than their value, and no
+        experiment found it.
 
     Example:
         >>> call = Row(0, {"kind": "cross_entropy", "class_counts": [50, 50], "guess_loss": 0.693, "zero_loss": 0.693})
         >>> expected_level(Training(rows={"loss_call": [call]}))
         Level(guess=0.693, start=0.693)
     """
-    if training.fact("loss_source", "call") != "call":
+    known = training.fact("loss_source", "call") == "call"
+    level = level_of_calls(training.rows.get("loss_call", [])) if known else None
+    return level or _tried(training)
+
+
+def _tried(training: Training) -> Level | None:
+    """Return the expectation that the experiment found by trying constant answers, for losses that no known call makes."""
+    done = training.experiments.get("guess")
+    if done is None or done.status != "done":
         return None
-    return level_of_calls(training.rows.get("loss_call", []))
+    guess, start = _number(done.facts, "guess"), _number(done.facts, "zero")
+    return Level(guess, start) if guess is not None and start is not None and guess > 0 else None
+
+
+def guessed_classes(training: Training) -> tuple[int, float] | None:
+    """Return the number of classes and the share of the most frequent one, where the experiment `guess` found classes."""
+    done = training.experiments.get("guess")
+    if done is None or done.status != "done" or "classes" not in done.facts:
+        return None
+    return int(done.facts["classes"]), float(done.facts["likeliest"])
 
 
 def level_of_calls(calls: Sequence[Row]) -> Level | None:
@@ -131,6 +150,6 @@ def _of_distance(calls: Sequence[Row], kind: str, mean: float, zero: float) -> f
     return unit * (pooled if square else MEAN_ABSOLUTE * pooled**0.5)
 
 
-def _number(row: Row, field: str) -> float | None:
+def _number(row: Row | Mapping[str, Any], field: str) -> float | None:
     value = row.get(field)
     return float(value) if isinstance(value, int | float) and isfinite(value) else None

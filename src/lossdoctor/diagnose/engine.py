@@ -154,6 +154,7 @@ def _told(fault: Fault, training: Training, seen: Detection, mode: Mode) -> Find
         evidence=tuple(_plain(item) for item in seen.evidence),
         fix=seen.fix or fault.fix,
         where=seen.where,
+        gain={name: float(f"{value:.4g}") for name, value in seen.gain.items() if np.isfinite(value)},
     )
 
 

@@ -8,13 +8,15 @@ from typing import Any
 from lossdoctor.core.diagnosis import UNDETERMINED, Diagnosis
 from lossdoctor.core.fault import faults
 from lossdoctor.core.run import Training
+from lossdoctor.derive.level import expected_level
 
 # Cheapest first: what each took on small problems, one busy core
-# (.02, .02, .2, .1, .1, .1, .03, .5, .3 to 5, 0 or 3, 1, 1, 1 to 3, 3 to 6 s).
+# (.02, .02, .2, .1, .1, .1, .1, .03, .5, .3 to 5, 0 or 3, 1, 1, 1 to 3, 3 to 6 s).
 ORDER = (
     "linear",
     "flow",
     "objective",
+    "guess",
     "mixing",
     "tokens",
     "stress",
@@ -43,6 +45,8 @@ def next_experiment(diagnosis: Diagnosis, training: Training, full: bool = False
         asked: those that were done or tried.
     """
     wanted = set(ORDER) if full else {*ALWAYS, *_wanted(diagnosis)}
+    if expected_level(training) is None:  # no known loss tells what guessing gives
+        wanted.add("guess")
     return next((name for name in ORDER if name in wanted and name not in asked), None)
 
 

@@ -94,7 +94,8 @@ def counts_up(tensor: Tensor) -> bool:
         >>> counts_up(torch.arange(4)), counts_up(torch.tensor([1, 0]))
         (True, False)
     """
-    return not tensor.is_floating_point() and tensor.dim() == 1 and len(tensor) > 1 and torch.equal(tensor, torch.arange(len(tensor)))
+    rows = torch.arange(len(tensor), dtype=tensor.dtype, device=tensor.device)
+    return len(tensor) > 1 and tensor.numel() == len(tensor) and bool((tensor.flatten() == rows).all())
 
 
 def flat(given: Sequence[Tensor]) -> Tensor:

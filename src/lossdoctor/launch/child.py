@@ -13,12 +13,13 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
 
+from lossdoctor.launch.ask import Ask, Questions
 from lossdoctor.launch.isolation import can_enter_namespaces
 
 _START = Path(__file__).with_name("start.py")
@@ -60,6 +61,8 @@ def repeat(
     *,
     number: int | None = None,
     edits: Mapping[str, str] | None = None,
+    work: Callable[[Ask], None] | None = None,
+    answers: str = "lossdoctor.experiments.workup",
 ) -> Repetition:
     """Run the script of a recorded run again.
 
@@ -72,6 +75,8 @@ def repeat(
         treats: the module whose `apply` interprets treatments in the child.
         number: seeds the interpreter and is added to every seed that the script sets; random numbers are left alone where None.
         edits: path to text that the child sees in its place; needs namespaces.
+        work: is called with a way to ask the child for experiments, once its script has ended or was ended.
+        answers: the module that answers in the child.
 
     Raises:
         OSError: `private.json` cannot be read.
@@ -87,7 +92,8 @@ def repeat(
         "max_steps": None,
         "facts": {"treatments": [dict(treatment) for treatment in treatments]},
         "ending": str(word),
-        "ask": "",
+        "ask": str(scratch / "ask") if work is not None else "",
+        "answers": answers,
         "isolation": {"way": way, "keep": str(scratch)},
         "number": number,
         "edits": dict(edits or {}),
@@ -96,7 +102,7 @@ def repeat(
     }
     began = time.monotonic()
     command = [private.get("python") or sys.executable, str(_START), json.dumps(options), *private["argv"]]
-    with (scratch / "output.txt").open("wb") as output:
+    with (scratch / "output.txt").open("wb") as output, _asked(scratch / "ask", work):
         child = subprocess.Popen(
             command,
             cwd=private["cwd"],
@@ -110,6 +116,20 @@ def repeat(
     told = _told(word)
     folders = sorted((scratch / "runs").glob("*/run.json"))
     return Repetition(folders[-1].parent if folders else None, way, told.get("refused", ""), timed_out, time.monotonic() - began)
+
+
+@contextlib.contextmanager
+def _asked(path: Path, work: Callable[[Ask], None] | None) -> Iterator[None]:
+    """Let a child that is started within the block be asked."""
+    if work is None:
+        yield
+        return
+    questions = Questions(path)
+    questions.when_asked_for(work)
+    try:
+        yield
+    finally:
+        questions.close()
 
 
 def _wait(child: subprocess.Popen[bytes], seconds: float) -> bool:

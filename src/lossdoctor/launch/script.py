@@ -209,7 +209,7 @@ def _tell_ending(job: dict[str, Any], error: BaseException | None) -> None:
     if os.getpid() != job["process"]:
         return  # a forked child that came to the end of the script too
     how = "returned" if error is None else "exit" if isinstance(error, SystemExit) else "exception"
-    name = type(error).__name__ if how == "exception" else None
+    name = _error_name(error) if how == "exception" else None
     told = {"how": how, "exception": name, "note": job.get("note", ""), "status": _status(error), "clock": time.monotonic()}
     if job.get("isolation", {}).get("way") == "guarded":
         from lossdoctor.launch import guard
@@ -217,6 +217,13 @@ def _tell_ending(job: dict[str, Any], error: BaseException | None) -> None:
         told["refused"] = str(error) if isinstance(error, guard.NotIsolated) else guard.first_refusal if how == "exception" else ""
     with contextlib.suppress(OSError), open(job["ending"], "w") as stream:
         json.dump(told, stream)
+
+
+def _error_name(error: BaseException | None) -> str:
+    """Return the name of an error's class; one name for all that say that memory ran out, which torch has no class for on a processor."""
+    told = str(error)
+    ran_out = isinstance(error, RuntimeError) and ("allocate memory" in told or "not enough memory" in told)
+    return "OutOfMemoryError" if ran_out else type(error).__name__
 
 
 def _status(error: BaseException | None) -> int:

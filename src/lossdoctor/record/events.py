@@ -151,7 +151,7 @@ class Observer:
                     self.passes.forward_ended(call, result)
                 return
             if self.samples.plan:
-                self.samples.forward_ended(call)
+                self.samples.forward_ended(call, result)
             window = self.window
             window.forward_seconds += self.clock() - call.began
             forwards = window.forwards
@@ -486,6 +486,7 @@ class Observer:
         self.steady.leave()
         now = self.clock()
         self.passes.close(now)
+        self.samples.write_unfinished(self.tracks)
         self.fact(None, "overhead_share", self.budget.overhead())
         self.flush(now, last=True)
         self.gaps.clocks.close()

@@ -6,7 +6,8 @@ import os
 import platform
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -50,6 +51,7 @@ class Recorder:
             "torch": None,
             "platform": platform.platform(),
             "cores": _cores(),
+            "memory_bytes": _memory(),
             "budget": budget,
             **(facts or {}),
         }
@@ -144,6 +146,20 @@ class Recorder:
             lines, self._lines = self._lines, []
             self._writer.append(lines)
 
+    @contextmanager
+    def unseen(self) -> Iterator[None]:
+        """Let what is done within the block not be recorded; for treatments, which call the model themselves."""
+        observer = self._observer
+        before = observer.off if observer is not None else True
+        if observer is not None:
+            observer.steady.leave()
+            observer.off = True
+        try:
+            yield
+        finally:
+            if observer is not None:
+                observer.off = before
+
     def end_later(self) -> None:
         """End the recording from inside a hook: patches stay until `stop`, but see nothing more."""
         if self._observer is not None and not self._observer.off:
@@ -197,6 +213,18 @@ def _free_name(out: Path, now: datetime) -> str:
     while (out / candidate).exists():
         candidate, number = f"{name}-{number}", number + 1
     return candidate
+
+
+def _memory() -> int | None:
+    """Return the memory that this process may have, in bytes: the machine's, or less where a control group says so; None if not told."""
+    known = []
+    try:
+        known.append(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
+        with open("/sys/fs/cgroup/memory.max", encoding="ascii") as stream:
+            known.append(int(stream.read()))
+    except (OSError, ValueError, AttributeError):
+        pass  # no limit ("max"), an older control group, or another system
+    return min(known, default=None)
 
 
 def _cores() -> int:

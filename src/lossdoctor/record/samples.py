@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 FORWARD_PROBES = ("batch", "hashes", "loss_call", "activations", "graph", "modes")
 _MOST_CALLS = 8  # loss calls, and models, that are described of one backward
+KEPT = 8  # graphs of earlier steps that are alive before it is looked for what holds them
 _SEEN_ROWS = 1 << 16  # hashes of trained rows that are remembered
 
 _PROBES = {
@@ -39,6 +40,8 @@ _PROBES = {
     "describe_loss_call": "loss_call",
     "describe_graph": "graph",
     "leaves": "graph",
+    "History": "history",
+    "keepers": "keepers",
     "ActivationSampler": "activations",
     "describe_modes": "modes",
     "describe_coverage": "coverage",
@@ -75,6 +78,8 @@ class Samples:
         self._models: set[int] = set()
         self._activations: list[Any] = []
         self._reached: list[weakref.ref[Tensor]] | None = None
+        self._history: Any = None
+        self._looked_for_keepers = False
         self._forget()
 
     def _forget(self) -> None:
@@ -128,8 +133,9 @@ class Samples:
             self._activations.append(sampler)
             self.run("activations", sampler.__enter__)
 
-    def forward_ended(self, call: Call) -> None:
-        """Take off what a forward carried."""
+    def forward_ended(self, call: Call, result: Any = None) -> None:
+        """Take off what a forward carried, and mark its graph."""
+        self.mark(result)
         for root, modes in self._modes:
             if root is call.root:
                 modes.setdefault("random_in_eval", self.observer.drawn and not call.training)
@@ -161,10 +167,43 @@ class Samples:
         """Measure the graph before it is freed."""
         if not self.begun:
             self.begin()
-        if "graph" in self.plan and isinstance(tensors, Tensor):
+        if not isinstance(tensors, Tensor):
+            return
+        history = self._followed()
+        if "graph" in self.plan:
             self._graph = self.run("graph", "describe_graph", tensors)
+            if history is not None and self._graph is not None:
+                self._graph |= self.run("graph", history.describe, tensors, self.tick) or {}
+                self._look_for_keepers(history, self._graph)
             found = self.run("graph", "leaves", tensors) or ()
             self._reached = [weakref.ref(leaf) for leaf in found if isinstance(leaf, torch.nn.Parameter)]
+        if history is not None:
+            self.run("graph", history.began, tensors, self.tick)
+
+    def write_unfinished(self, tracks: Sequence[Track]) -> None:
+        """Write the graph of a backward call that never ended, as one that goes into a freed graph does not."""
+        track = next((each for each in reversed(tracks) if each.headed), None)
+        if track is not None and self.plan and (self._graph or {}).get("reach"):
+            self.write(track, Sample("backward_graph", {"fields": {**(self._graph or {}), "raised": True}}), track.count)
+
+    def _followed(self) -> Any:
+        if self._history is None:
+            make = self.function("History")
+            self._history = make() if make is not None else None
+        return self._history
+
+    def mark(self, result: Any, what: str = "output") -> None:
+        """Mark a graph, to know later whether it is still alive."""
+        history = self._followed()
+        if history is not None and result is not None:
+            self.run("graph", history.mark, result, self.tick, what)
+
+    def _look_for_keepers(self, history: Any, fields: dict[str, Any]) -> None:
+        """Find out once which names of the script hold what should be gone."""
+        if self._looked_for_keepers or max(fields.get("kept", 0), fields.get("reach", 0)) < KEPT:
+            return
+        self._looked_for_keepers = True
+        self.observer.fact(None, "keepers", self.run("graph", "keepers", history.before(self.tick)) or [])
 
     def backward_ended(self, value: Any) -> list[Sample]:
         """Return what was measured of a backward and the forwards before it."""

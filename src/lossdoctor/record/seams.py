@@ -302,12 +302,14 @@ def batch_norm(original: Any, observer: Observer) -> Any:
 def loader_next(original: Any, observer: Observer) -> Any:
     """Time the wait for the next batch."""
 
+    loaders = observer.loaders
+
     def __next__(self: Any) -> Any:  # noqa: N807
         if observer.off:
             return original(self)
         began = observer.clock()
         try:
-            batch = original(self)
+            batch = loaders.divide(original, self) if loaders.to_divide else original(self)
         except StopIteration:
             observer.loaders.ended(began)
             raise

@@ -173,6 +173,7 @@ class Passes:
         if call.grad:
             current.calls = [*current.calls[-63:], (call.root, call.training, call.rows)]
             current.forward_seconds += current.ended + self.observer.began - call.began
+            self.observer.samples.mark(result, "validation")
         current.training = current.training or call.training
         current.random = current.random or self.observer.drawn
         current.forwards += 1

@@ -78,7 +78,7 @@ def memory(diagnosis: Diagnosis) -> list[str]:
     parts["activations and temporaries"] = max(0, found["peak"] - found["gradients"])
     whole = max(1, sum(parts.values()))
     width = max(len(name) for name in parts)
-    bars = [f"{name:<{width}} {_size(size):>8} {'#' * max(1, round(_BAR * size / whole))}" for name, size in parts.items()]
+    bars = [f"{name:<{width}} {words.size(size):>8} {'#' * max(1, round(_BAR * size / whole))}" for name, size in parts.items()]
     return [*bars, *_most_saved(found), *_batches(found)]
 
 
@@ -86,9 +86,9 @@ _BAR = 20  # characters of all bars together
 
 
 def _most_saved(found: dict[str, Any]) -> list[str]:
-    saved = [words.clean(f"{name} {_size(size)}") for name, size in found.get("saved", [])[:3]]
+    saved = [words.clean(f"{name} {words.size(size)}") for name, size in found.get("saved", [])[:3]]
     fixes = sorted((found.get("fixes") or {}).items(), key=lambda item: -item[1])[:3]
-    cheaper = [words.clean(f"{name} {_size(size)}") for name, size in fixes]
+    cheaper = [words.clean(f"{name} {words.size(size)}") for name, size in fixes]
     told = [f"most kept for backward by: {', '.join(saved)}"] if saved else []
     return [*told, f"what would save most (computed): {', '.join(cheaper)}"] if cheaper else told
 
@@ -100,8 +100,3 @@ def _batches(found: dict[str, Any]) -> list[str]:
     if found.get("largest_predicted"):
         told.append(f"largest batch that would fit here: about {found['largest_predicted']:,} rows (computed; now {found['rows']:,})")
     return told
-
-
-def _size(size: float) -> str:
-    unit, name = next(((unit, name) for unit, name in ((2**30, "GiB"), (2**20, "MiB")) if size >= unit), (2**10, "KiB"))
-    return f"{size / unit:.3g} {name}"

@@ -85,6 +85,7 @@ def _cause(page: _Page, diagnosis: Diagnosis, cause: Finding, source: bool) -> N
     page.row("where", view.place(cause, source=source), wrap=False)
     for number, item in enumerate(cause.evidence[:MOST_EVIDENCE]):
         page.row("seen" if number == 0 else "", words.evidence(item))
+    page.row("gain", view.gain(cause))
     page.row("fix", words.clean(cause.fix), "bold")
     _trial(page, cause)
     _several(page, "explains", [words.name(each) for each in view.explained(diagnosis, cause)])
@@ -120,13 +121,18 @@ def _run(page: _Page, diagnosis: Diagnosis) -> None:
 
 
 def _rest(page: _Page, diagnosis: Diagnosis) -> None:
-    _several(page, "advice", [f"{words.name(each)}. {words.clean(each.fix)}" for each in view.advice(diagnosis)])
+    _several(page, "advice", [_advice(each) for each in view.advice(diagnosis)])
     _several(page, "suspected", [f"{words.name(each)} ({view.sure(each)})" for each in view.suspected(diagnosis)])
     page.row("next", words.clean(diagnosis.next_step), "bold", wrap=False)
     page.row("judged", view.judged(diagnosis))
     broke = [f"{each.code} {each.slug} could not be judged, our error: {each.missing}" for each in view.with_status(diagnosis, "broke")]
     _several(page, "broke", [words.clean(line) for line in broke])
     _several(page, "note", [words.clean(note) for note in diagnosis.notes])
+
+
+def _advice(finding: Finding) -> str:
+    saved = view.gain(finding)
+    return f"{words.name(finding)}. {words.clean(finding.fix)}" + (f" ({saved})" if saved else "")
 
 
 def _several(page: _Page, label: str, lines: list[str], most: int = MOST_LINES) -> None:

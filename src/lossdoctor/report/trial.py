@@ -41,7 +41,8 @@ def _effect(trial: Mapping[str, Any]) -> str:
     effect = trial.get("effect")
     if not effect or len(trial.get("pairs") or []) < 2:
         return ""
-    moved = "better" if effect["mean"] >= 0 else "worse"
+    words_for = ("higher", "lower") if trial.get("direction") == "up" else ("better", "worse")
+    moved = words_for[effect["mean"] < 0]
     low, high = (
         sorted((abs(effect["low"]), abs(effect["high"]))) if effect["low"] * effect["high"] >= 0 else (effect["low"], effect["high"])
     )

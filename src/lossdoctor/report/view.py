@@ -12,6 +12,7 @@ from lossdoctor.report import words
 
 _SHOWN = 0.01  # of the time: smaller parts are in the JSON report
 _BUSY = 0.25  # starting value: on idle cores .00 to .05 of the working time is spent queueing, beside one busy loop per core .4 up
+_MEGABYTE = 1e6  # less memory is not worth a word
 _PARTS = {"waiting": "waiting for data", "loss": "loss and between", "optimiser": "optimiser", "script": "the script between steps"}
 
 
@@ -43,6 +44,19 @@ def sure(finding: Finding) -> str:
     told = f", {words.clean(finding.confirmed)} by a trial" if finding.confirmed in ("confirmed", "refuted") else ""
     unclear = ", a trial was unclear" if finding.confirmed == "unclear" else ""
     return words.likelihood(finding.probability) + told + unclear
+
+
+def gain(finding: Finding) -> str:
+    """Say what mending a finding would save; empty where that is not known.
+
+    Example:
+        >>> gain(Finding("PIP001", "input-bottleneck", "The run waits for data", "PIP", gain={"time": 0.7}))
+        'mending it would save 70% of a step'
+    """
+    share, size = finding.gain.get("time", 0.0), finding.gain.get("memory", 0.0)
+    saved = [f"{words.percent(share)} of a step"] if share >= _SHOWN else []
+    saved += [words.size(size)] if size >= _MEGABYTE else []
+    return f"mending it would save {' and '.join(saved)}" if saved else ""
 
 
 def level(diagnosis: Diagnosis) -> str:

@@ -58,6 +58,17 @@ def seconds(value: float) -> str:
     return f"{value:.3g} s" if value < 600 else f"{value / 60:,.0f} min"
 
 
+def size(value: float) -> str:
+    """Write a number of bytes in the largest binary unit that it fills.
+
+    Example:
+        >>> size(3 * 2**29), size(2**20), size(100)
+        ('1.5 GiB', '1 MiB', '0.0977 KiB')
+    """
+    unit, name = next(((unit, name) for unit, name in ((2**30, "GiB"), (2**20, "MiB")) if value >= unit), (2**10, "KiB"))
+    return f"{value / unit:.3g} {name}"
+
+
 def percent(share: float) -> str:
     """Write a share as a percentage that never claims 0 or 100 without being it.
 

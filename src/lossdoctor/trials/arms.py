@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from lossdoctor.core.run import Run, Training
 from lossdoctor.core.store import load_run
+from lossdoctor.launch.ask import Ask
 from lossdoctor.launch.child import Repetition, repeat
 
 
@@ -72,7 +73,13 @@ class Plan:
         return self.until - time.monotonic()
 
 
-def run_arm(plan: Plan, treatments: Sequence[Mapping[str, Any]], number: int, edited: bool = False) -> Arm:
+def run_arm(
+    plan: Plan,
+    treatments: Sequence[Mapping[str, Any]],
+    number: int,
+    edited: bool = False,
+    work: Callable[[Ask], None] | None = None,
+) -> Arm:
     """Repeat a run.
 
     Args:
@@ -80,13 +87,14 @@ def run_arm(plan: Plan, treatments: Sequence[Mapping[str, Any]], number: int, ed
         treatments: those of this arm.
         number: of the trial: seeds the interpreter, and is added to every seed that the script sets.
         edited: whether the arm sees the plan's edits.
+        work: is called with a way to ask for experiments before the repetition ends.
     """
     if plan.left < 1:
         return Arm(None, plan.index, 0.0, "the time is up")
     stop = {"name": "stop_after", "parameters": {"steps": plan.before + plan.steps}}
     with tempfile.TemporaryDirectory(prefix=scratch_prefix(), ignore_cleanup_errors=True) as scratch:
         edits = plan.edits if edited else {}
-        ended = repeat(plan.folder, Path(scratch), [*treatments, stop], plan.left, number=number, edits=edits)
+        ended = repeat(plan.folder, Path(scratch), [*treatments, stop], plan.left, number=number, edits=edits, work=work)
         run = load_run(ended.folder) if ended.folder is not None else None
         return Arm(run, plan.index, ended.seconds, _reason(ended))
 

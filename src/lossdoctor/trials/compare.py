@@ -22,6 +22,7 @@ SMALLEST = 0.1
 GOOD = 0.1
 LOOKS = 3  # at how many counts of pairs a trial may be ended: each interval is made wider for it (Bonferroni)
 CONFIDENCE = 0.95
+SMALL_GROWTH = float(16 << 20)  # bytes; below it allocators and caches alone make the difference (starting value)
 TAIL = 0.2  # share of the steps at the end that a level is taken from
 
 
@@ -103,20 +104,19 @@ class Measure:
 
     level: Callable[[Training, int], float | None]
     floor: Callable[[Training], float]
-    up: bool = False
 
-    def effect(self, control: Training, treated: Training, steps: int) -> tuple[float, float, float] | None:
-        """Return the levels of both and the effect; None where one was not recorded."""
+    def effect(self, control: Training, treated: Training, steps: int, *, up: bool) -> tuple[float, float, float] | None:
+        """Return the levels of both and the effect, of a level that should fall or rise; None where one was not recorded."""
         levels = self.level(control, steps), self.level(treated, steps)
         if levels[0] is None or levels[1] is None:
             return None
-        sign = -1.0 if self.up else 1.0
+        sign = -1.0 if up else 1.0
         return levels[0], levels[1], sign * moved(levels[0], levels[1], self.floor(control))
 
 
-def loss_level(training: Training, steps: int) -> float | None:
+def loss_level(training: Training, steps: int, signal: str = "loss") -> float | None:
     """Return the median loss of the last fifth of so many steps; infinite where it ended so."""
-    values = training.signals.get("loss", Series.of([])).between(0, steps).values
+    values = training.signals.get(signal, Series.of([])).between(0, steps).values
     if not len(values):
         return None
     end = values[-max(1, int(len(values) * TAIL)) :]
@@ -150,6 +150,19 @@ def wait_level(training: Training, steps: int) -> float | None:
     return found.share if found else None
 
 
+def step_time(training: Training, steps: int) -> float | None:
+    """Return the seconds of a step, the median of the last fifth of so many steps."""
+    walls = training.signals.get("wall", Series.of([])).between(0, steps).values
+    taken = np.diff(walls)
+    return float(np.median(taken[-max(1, int(len(taken) * TAIL)) :])) if len(taken) else None
+
+
+def memory_growth(training: Training, steps: int) -> float | None:
+    """Return the bytes by which the process grew behind the first quarter of so many steps, before which much is made once."""
+    values = training.signals.get("memory", Series.of([])).between(steps // 4, steps).finite().values
+    return max(0.0, float(values.max() - values[0])) if len(values) > 1 else None
+
+
 def _guess(training: Training) -> float:
     level, loss = expected_level(training), training.signals.get("loss", Series.of([])).finite()
     unit = level.guess if level else loss.first if len(loss) else 0.0
@@ -175,17 +188,21 @@ MEASURES: dict[str, tuple[Measure, ...]] = {
     "loss": (LOSS,),
     "validation": VALIDATION,
     "wait_share": (Measure(wait_level, lambda training: GOOD),),
-    "grad_norms": (Measure(_depth, lambda training: 0.0, up=True),),
+    "grad_norms": (Measure(_depth, lambda training: 0.0),),
+    "call_value": (Measure(lambda training, steps: loss_level(training, steps, "call_value"), _guess),),
+    "step_time": (Measure(step_time, lambda training: 0.0),),
+    "memory": (Measure(memory_growth, lambda training: SMALL_GROWTH),),
 }
 
 
-def compared(signal: str, control: Training, treated: Training, steps: int) -> tuple[float, float, float] | None:
+def compared(signal: str, control: Training, treated: Training, steps: int, *, up: bool = False) -> tuple[float, float, float] | None:
     """Return control's level, treated's level and the effect, by the first measure of the signal that both recorded.
 
     Args:
         signal: that the treatment should move.
         control, treated: trainings of one pair.
         steps: that are compared.
+        up: whether the treatment should raise it.
     """
-    found = (measure.effect(control, treated, steps) for measure in MEASURES[signal])
+    found = (measure.effect(control, treated, steps, up=up) for measure in MEASURES[signal])
     return next((each for each in found if each is not None), None)

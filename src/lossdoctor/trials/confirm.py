@@ -13,16 +13,19 @@ from typing import Any
 
 from lossdoctor.core.diagnosis import Diagnosis, Finding
 from lossdoctor.core.errors import LossdoctorError
-from lossdoctor.core.fault import Fault, faults
+from lossdoctor.core.fault import Fault, Treatment, faults
 from lossdoctor.core.run import Run
 from lossdoctor.trials.arms import Plan
 from lossdoctor.trials.compare import CONFIRMED, REFUTED
 from lossdoctor.trials.cost import LEAST_STEPS, allowance, check_room, seconds_of, steps_within
 from lossdoctor.trials.parameters import NoTreatment, fitted
 from lossdoctor.trials.results import write_trials
+from lossdoctor.trials.treatments import usual
 from lossdoctor.trials.trial import Pairs, Question, Trial, Value, as_dict, run_trial
 
 ENOUGH_STEPS = 200  # that are compared whatever they cost, where nobody sets a limit: the start may be most of a short run
+# A suspicion that is as likely as not is worth a trial, and so many of them where nothing is present (starting values).
+LIKELY, MOST_SUSPICIONS = 0.5, 2
 _TIME = ("wait_share",)  # signals of where the time goes; the others are of learning, and treatments of the one hide none of the other
 
 
@@ -37,7 +40,12 @@ class Candidate:
     @property
     def signal(self) -> str:
         """The signal that the treatment should move."""
-        return self.fault.treatment.moves if self.fault.treatment else "loss"
+        return self.treatment.moves
+
+    @property
+    def treatment(self) -> Treatment:
+        """What the treatment should do."""
+        return self.fault.treatment or usual(self.value["name"])
 
 
 @dataclass
@@ -77,21 +85,31 @@ class Confirmer:
         if not (self.folder / "private.json").is_file():
             raise LossdoctorError(f"{self.folder} holds no private.json, which tells how the script was started; run it again", status=2)
         found, chosen = Confirmation(self), self.candidates(causes(diagnosis))
+        if not causes(diagnosis):  # what is suspected, a trial can settle
+            chosen = self.candidates(suspicions(diagnosis)[:MOST_SUSPICIONS])
         if not chosen:
             self.say("nothing that was found has a treatment that can be tried from outside the script")
         elif len(chosen) > 1:
             total = sum(self.laid_out(candidate)[2] for candidate in chosen)
             self.say(f"{len(chosen)} causes to try, about {total:.0f} s, and what they leave open after that")
         for candidate in chosen:
-            found.add(candidate, self.ask(candidate, ()))
+            found.add(candidate, self.ask(candidate, (), look=True))
         found.reduce({finding.slug for finding in diagnosis.present})
         write_trials(self.folder, found.as_dict())
         return found
 
-    def ask(self, candidate: Candidate, base: Sequence[Value], edits: Mapping[str, str] | None = None) -> Trial:
-        """Try one treatment on top of others; where there are edits, the edited source in its place."""
+    def ask(self, candidate: Candidate, base: Sequence[Value], edits: Mapping[str, str] | None = None, *, look: bool = False) -> Trial:
+        """Try one treatment on top of others.
+
+        Args:
+            candidate: whose treatment is tried.
+            base: treatments of both arms.
+            edits: edited sources in the place of the treatment.
+            look: whether experiments are made under the treatment, to diagnose the run again.
+        """
         training = self.run.trainings[candidate.finding.training]
-        question = Question(candidate.finding.slug, tuple(base), (candidate.value,), candidate.signal, bool(edits))
+        up = candidate.treatment.direction == "up"
+        question = Question(candidate.finding.slug, tuple(base), (candidate.value,), candidate.signal, bool(edits), up)
         steps, allowed, expected = self.laid_out(candidate)
         if not steps:
             needed = seconds_of(training, min(training.steps, LEAST_STEPS))
@@ -101,7 +119,7 @@ class Confirmer:
         before = sum(part.steps for earlier in self.run.trainings[: training.index] for part in (earlier.roles or [earlier]))
         until = time.monotonic() + (self.limit or 2 * max(allowed, expected))  # a machine may be busier than it was
         plan = Plan(self.folder, training.index, steps, before, until, edits or {})
-        return run_trial(Pairs(plan, self.run, question, self.workers), self.say)
+        return run_trial(Pairs(plan, self.run, question, self.workers, look=look), self.say)
 
     def laid_out(self, candidate: Candidate) -> tuple[int, float, float]:
         """Return how many steps a trial compares, the seconds that it is allowed, and about how many it takes."""
@@ -114,10 +132,13 @@ class Confirmer:
         return steps, allowed, seconds_of(training, steps)
 
     def under(self, trial: Trial) -> list[Finding]:
-        """Diagnose the first treated repetition of a trial, and return its causes."""
+        """Diagnose the first treated repetition of a trial, and return its causes, then the likeliest suspicion."""
         from lossdoctor.diagnose import diagnose
 
-        return causes(diagnose(trial.treated)) if trial.treated is not None else []
+        if trial.treated is None:
+            return []
+        found = diagnose(trial.treated)
+        return [*causes(found), *suspicions(found)[:1]]
 
 
 class Confirmation:
@@ -147,18 +168,26 @@ class Confirmation:
         while waiting:
             candidate, trial = waiting.pop(0)
             if self._beside(candidate):
-                candidate, trial = candidate, self.confirmer.ask(candidate, self._values(candidate))
+                candidate, trial = candidate, self.confirmer.ask(candidate, self._values(candidate), look=True)
             if trial.verdict != CONFIRMED:
                 continue
             self.needed.append(candidate)
             for finding in self.confirmer.under(trial):
                 if finding.slug not in known:
                     known.add(finding.slug)
-                    self.surfaced[finding.slug] = finding, [each.value["name"] for each in self.needed]
-                    for hidden in self.confirmer.candidates([finding]):
-                        self.add(hidden, self.confirmer.ask(hidden, self._values(hidden)))
-                        waiting += [self.trials[finding.slug]]
+                    waiting += self._surface(finding)
         self._leave_one_out()
+
+    def _surface(self, finding: Finding) -> list[tuple[Candidate, Trial]]:
+        """Try what showed under the treatments that are chosen; a suspicion is told only where its trial confirms it."""
+        under = [each.value["name"] for each in self.needed]
+        tried = [(hidden, self.confirmer.ask(hidden, self._values(hidden), look=True)) for hidden in self.confirmer.candidates([finding])]
+        if finding.status != "suspected" or any(trial.verdict == CONFIRMED for _, trial in tried):
+            self.surfaced[finding.slug] = finding, under
+            for pair in tried:
+                self.add(*pair)
+            return tried
+        return []
 
     def _leave_one_out(self) -> None:
         """Drop each treatment, but the last that was chosen, that moves nothing beside the others."""
@@ -189,12 +218,19 @@ def _size(pair: tuple[Candidate, Trial]) -> float:
 
 def safety_of(candidate: Candidate) -> str:
     """Return the safety grade of a candidate's treatment."""
-    return candidate.fault.treatment.safety if candidate.fault.treatment else ""
+    return candidate.treatment.safety
 
 
 def causes(diagnosis: Diagnosis) -> list[Finding]:
     """Return the present errors and warnings that nothing else explains."""
     return [each for each in diagnosis.present if each.severity != "advice" and each.explained_by is None]
+
+
+def suspicions(diagnosis: Diagnosis) -> list[Finding]:
+    """Return the suspected errors and warnings that nothing else explains and that have a treatment, likeliest first."""
+    found = [each for each in diagnosis.findings if each.status == "suspected" and each.severity != "advice" and not each.explained_by]
+    treated = [each for each in found if each.probability >= LIKELY and faults()[each.slug].treatment is not None]
+    return sorted(treated, key=lambda each: -each.probability)
 
 
 def cores() -> int:

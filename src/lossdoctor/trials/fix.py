@@ -12,7 +12,8 @@ from lossdoctor.core.errors import LossdoctorError
 from lossdoctor.core.run import Location, Run, Training
 from lossdoctor.launch.child import way_of_isolation
 from lossdoctor.trials.confirm import Candidate, Confirmation
-from lossdoctor.trials.edits import Source, diff, edited, read_source
+from lossdoctor.trials.edits import edited
+from lossdoctor.trials.source import Source, diff, read_source
 from lossdoctor.trials.trial import Trial
 
 PLACES = ("step", "backward", "forward", "loss")

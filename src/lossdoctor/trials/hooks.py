@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
 import torch
@@ -22,6 +22,7 @@ class Hooks:
     Args:
         act: is told the name of a treatment when it changes something for the first time.
         finish: ends the process.
+        unseen: makes a block within which nothing is recorded.
 
     Example:
         >>> hooks = Hooks()
@@ -32,8 +33,14 @@ class Hooks:
         True
     """
 
-    def __init__(self, act: Callable[[str], object] = lambda name: None, finish: Callable[[], object] = lambda: None) -> None:
+    def __init__(
+        self,
+        act: Callable[[str], object] = lambda name: None,
+        finish: Callable[[], object] = lambda: None,
+        unseen: Callable[[], AbstractContextManager[None]] = nullcontext,
+    ) -> None:
         self.finish = finish
+        self.unseen = unseen
         self.acted: set[str] = set()
         self._act = act
         self._undo: list[Callable[[], object]] = []
@@ -48,10 +55,15 @@ class Hooks:
         """Put a wrapper in the place of a function; nothing where this torch has no such function."""
         if not hasattr(owner, name):
             return
-        inherited, original = name not in vars(owner), getattr(owner, name)
+        original = getattr(owner, name)
         wrapper = make(original)
         functools.update_wrapper(wrapper, original)
-        setattr(owner, name, wrapper)
+        self.put(owner, name, wrapper)
+
+    def put(self, owner: Any, name: str, value: Any) -> None:
+        """Put a value in the place of an attribute."""
+        inherited, original = name not in vars(owner), getattr(owner, name)
+        setattr(owner, name, value)
         self._undo.append(functools.partial(delattr, owner, name) if inherited else functools.partial(setattr, owner, name, original))
 
     def before_step(self, function: Callable[[Any], object]) -> None:
@@ -109,6 +121,14 @@ class Hooks:
 def held(optimizer: Any) -> list[Tensor]:
     """Return the parameters that an optimiser holds."""
     return [parameter for group in optimizer.param_groups for parameter in group["params"]]
+
+
+def sequence_number() -> int:
+    """Return a number above that of every node of a graph that this thread has made, and below that of every later one."""
+    with torch.enable_grad():
+        node: Any = torch.zeros((), requires_grad=True).clone().grad_fn
+    number: int = node._sequence_nr()
+    return number
 
 
 def _nothing(result: object) -> None:

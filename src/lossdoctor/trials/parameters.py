@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -15,6 +16,11 @@ from lossdoctor.derive.generalisation import generalisation
 from lossdoctor.derive.update import update_sizes
 
 Value = dict[str, Any]
+
+# A cache pays from the second time on that a row is asked for (starting values, both).
+TWICE, MOST_WORKERS = 2.0, 4
+DEAD_AT_START = 0.6  # share of a layer's units; healthy starts have at most .24 (field guide, "Measured")
+SMALL_PENALTY = 0.1  # gradient of the penalties over that of the main term, once they are cut (starting value)
 
 
 class NoTreatment(Exception):
@@ -83,9 +89,65 @@ def _early(parameters: Mapping[str, Any], finding: Finding, training: Training) 
     return {"name": "stop_early", "parameters": {"steps": found.course.best_step}}
 
 
+def _parts(parameters: Mapping[str, Any], finding: Finding, training: Training) -> Value:
+    """Divide by the usual number of backward calls of a step."""
+    counts = training.signals.get("backwards", Series.of([])).finite().values
+    if not (counts > 0).any():
+        raise NoTreatment("how many backward calls make a step is not known")
+    return {"name": "divide_losses", "parameters": {"parts": int(np.median(counts[counts > 0]))}}
+
+
+def _feed(parameters: Mapping[str, Any], finding: Finding, training: Training) -> Value:
+    """Keep in memory what comes again; what never does is prepared ahead, where there are cores for it."""
+    rows = (training.fact("loader") or {}).get("rows")
+    sizes = training.signals.get("batch_rows", Series.of([])).finite().values
+    cores = os.cpu_count() or 1
+    if rows and len(sizes) and float(sizes.sum()) < TWICE * float(rows) and cores > 1:
+        return {"name": "load_in_workers", "parameters": {"workers": min(MOST_WORKERS, cores)}}
+    return {"name": "cache_data", "parameters": {}}
+
+
+def _revive(parameters: Mapping[str, Any], finding: Finding, training: Training) -> Value:
+    """Start anew where units are dead at the first look; where they die later, let a gradient pass through them."""
+    shares = training.signals.get("zero_rows", Series.of([])).values
+    first = np.asarray(shares[0], dtype=float) if len(shares) else np.array([])
+    begun = first[np.isfinite(first)]
+    dead = bool(len(begun)) and float(begun.max()) > DEAD_AT_START
+    return {"name": "reinitialise" if dead or not len(begun) else "leaky_activations", "parameters": {}}
+
+
+def _fill(parameters: Mapping[str, Any], finding: Finding, training: Training) -> Value:
+    """Fill what is not finite, and the code for missing values that the batches hold."""
+    items = [item for row in training.rows.get("batch", []) for item in row.get("inputs") or ()]
+    codes = {float(item["sentinel"]) for item in items if item.get("sentinel") is not None and (item.get("sentinel_share") or 0) > 0}
+    return {"name": "finite_inputs", "parameters": {"code": codes.pop()} if len(codes) == 1 else {}}
+
+
+def _penalty(parameters: Mapping[str, Any], finding: Finding, training: Training) -> Value:
+    """Bring the gradient of the penalties down to a share of the main term's."""
+    done = training.experiments.get("terms")
+    share = float(done.facts.get("share") or 0.0) if done is not None and done.status == "done" else 0.0
+    if not 0 < share < 1:
+        raise NoTreatment("how large the terms of the loss are is not known")
+    return {"name": "cut_penalty", "parameters": {"factor": min(1.0, SMALL_PENALTY * (1 - share) / share)}}
+
+
+def _weights(parameters: Mapping[str, Any], finding: Finding, training: Training) -> Value:
+    counts = [row["class_counts"] for row in training.rows.get("loss_call", []) if row.get("class_counts")]
+    if not counts or len({len(each) for each in counts}) != 1:
+        raise NoTreatment("how many rows each class has is not known")
+    return {"name": "class_weights", "parameters": {"counts": [int(each) for each in np.sum(counts, axis=0)]}}
+
+
 _FITS: dict[str, Callable[[Mapping[str, Any], Finding, Training], Value]] = {
     "set_update_ratio": _rate,
     "step_after_backward": _step,
     "scale_targets": _targets,
     "stop_early": _early,
+    "divide_losses": _parts,
+    "feed": _feed,
+    "revive": _revive,
+    "finite_inputs": _fill,
+    "cut_penalty": _penalty,
+    "class_weights": _weights,
 }

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from lossdoctor.core.diagnosis import Diagnosis, Finding
+from lossdoctor.core.diagnosis import UNDETERMINED, Diagnosis, Finding
 from lossdoctor.core.store import restore
 from lossdoctor.report.json import read_finding
 
@@ -40,13 +40,24 @@ def read_trials(folder: Path) -> dict[str, Any]:
 
 
 def attach(diagnosis: Diagnosis, folder: Path) -> None:
-    """Give a diagnosis the trials that were made of the run: to each finding its own, and the findings that showed only under treatment."""
+    """Give a diagnosis the trials that were made of the run: to each finding its own, and the findings that showed only under treatment.
+
+    Where nothing else was present, a suspicion that its trial confirms is: the trial decides what watching could not.
+    """
     kept = read_trials(folder)
     if not kept:
         return
     surfaced = {slug: _surfaced(value) for slug, value in kept["surfaced"].items()}
     findings = [surfaced.get(each.slug, each) if each.status != "present" else each for each in diagnosis.findings]
-    diagnosis.findings = sorted((_tried(each, kept["trials"]) for each in findings), key=lambda each: each.status != "present")
+    findings = [_tried(each, kept["trials"]) for each in findings]
+    if diagnosis.verdict == UNDETERMINED:
+        settled = [each.slug for each in findings if each.status == "suspected" and each.confirmed == "confirmed"]
+        findings = [dataclasses.replace(each, status="present") if each.slug in settled else each for each in findings]
+        # The first that is needed; what showed under its treatment comes after it.
+        findings.sort(key=lambda each: each.slug not in settled)
+        diagnosis.verdict = next((slug for slug in (*kept["needed"], *settled) if slug in settled), UNDETERMINED)
+        diagnosis.notes += [f"{slug} was suspected, and its trial decided" for slug in settled]
+    diagnosis.findings = sorted(findings, key=lambda each: each.status != "present")
     diagnosis.notes += [f"no trial of {slug}: {reason}" for slug, reason in kept["untreated"].items()]
     if len(kept["needed"]) > 1:
         diagnosis.notes.append(f"the smallest set of treatments that restores the run is that of {', '.join(kept['needed'])}")

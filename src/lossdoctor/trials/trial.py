@@ -14,6 +14,7 @@ from lossdoctor.core.run import Run, Training
 from lossdoctor.launch.child import end_all
 from lossdoctor.trials.arms import Arm, Plan, run_arm
 from lossdoctor.trials.compare import UNCLEAR, Effect, compared, effect_of, verdict
+from lossdoctor.trials.under import WorkUp
 
 FEWEST, MOST = 2, 4  # pairs
 CURVE_POINTS = 100
@@ -32,6 +33,7 @@ class Question:
         added: those of the treated arm only.
         signal: that should move.
         edited: whether the treated arm sees an edited source in the place of the treatments that are added.
+        up: whether the signal should rise.
     """
 
     slug: str
@@ -39,6 +41,7 @@ class Question:
     added: tuple[Value, ...]
     signal: str
     edited: bool = False
+    up: bool = False
 
 
 @dataclass
@@ -76,10 +79,11 @@ class Pairs:
         watched: the watched run.
         question: what is asked.
         workers: repetitions at once.
+        look: whether experiments are made in the first treated repetition, to diagnose it again.
     """
 
-    def __init__(self, plan: Plan, watched: Run, question: Question, workers: int = 1) -> None:
-        self.plan, self.question, self.workers = plan, question, workers
+    def __init__(self, plan: Plan, watched: Run, question: Question, workers: int = 1, *, look: bool = False) -> None:
+        self.plan, self.question, self.workers, self.look = plan, question, workers, look
         self.watched = Arm(watched, plan.index)
 
     def run(self, number: int) -> tuple[Arm, Arm]:
@@ -87,7 +91,7 @@ class Pairs:
         treated = self.question.base if self.question.edited else (*self.question.base, *self.question.added)
         with ThreadPoolExecutor(max_workers=self.workers) as pool:
             try:
-                second = pool.submit(run_arm, self.plan, treated, number, self.question.edited)
+                second = pool.submit(run_arm, self.plan, treated, number, self.question.edited, self._work(number))
                 first = pool.submit(run_arm, self.plan, self.question.base, number) if number or self.question.base else None
                 if first is None and (second.result().training is None or same_start(self.watched.training, second.result().training)):
                     return self.watched, second.result()
@@ -95,6 +99,13 @@ class Pairs:
             except BaseException:
                 end_all()
                 raise
+
+    def _work(self, number: int) -> WorkUp | None:
+        control, asked = self.watched.training, self.question
+        if number or not self.look or control is None:
+            return None
+        names = frozenset(value["name"] for value in (*asked.base, *asked.added))
+        return WorkUp(control, self.plan.index, asked.signal, asked.up, self.plan.steps, names, self.plan.until)
 
 
 def same_start(watched: Training | None, repeated: Training | None) -> bool:
@@ -147,13 +158,13 @@ def _first(trial: Trial, control: Training, treated: Arm) -> None:
     """Keep what the first pair showed after all steps, and how many steps show most of it."""
     assert treated.training is not None
     signal, steps = trial.question.signal, trial.steps
-    found = compared(signal, control, treated.training, steps)
+    found = compared(signal, control, treated.training, steps, up=trial.question.up)
     assert found is not None  # `_unusable` has looked
     trial.end = {"control": found[0], "treated": found[1], "effect": found[2], "steps": steps}
     trial.curves, trial.treated = _curves(control, treated.training, steps), treated.run
     for share in SHARES:
         fewer = int(steps * share)
-        part = compared(signal, control, treated.training, fewer) if fewer >= LEAST_STEPS else None
+        part = compared(signal, control, treated.training, fewer, up=trial.question.up) if fewer >= LEAST_STEPS else None
         if part is not None and part[2] >= max(MOST_OF_IT * found[2], CLEAR):
             trial.steps = fewer
             return
@@ -162,11 +173,13 @@ def _first(trial: Trial, control: Training, treated: Arm) -> None:
 def _weigh(trial: Trial, seen: Sequence[tuple[Training, Training]]) -> None:
     """Work out effects, intervals and the verdict from all pairs, at the same step."""
     signal = trial.question.signal
-    found = [compared(signal, *pair, trial.steps) for pair in seen]
+    found = [compared(signal, *pair, trial.steps, up=trial.question.up) for pair in seen]
     known = [(number, each) for number, each in enumerate(found) if each is not None]
     trial.pairs = [{"seed": number, "control": each[0], "treated": each[1], "effect": each[2]} for number, each in known]
     trial.effect = effect_of([each[2] for _, each in known])
-    unseen = [compared("validation", *pair, trial.steps) for pair in seen] if signal != "validation" else []
+    # Where the loss should rise, since it is too good to be true, validation is so as well.
+    told = signal != "validation" and not (trial.question.up and signal == "loss")
+    unseen = [compared("validation", *pair, trial.steps) for pair in seen] if told else []
     trial.validation = effect_of([each[2] for each in unseen if each is not None]) if any(unseen) else None
     trial.verdict = verdict(trial.effect, trial.validation)
 
@@ -209,6 +222,7 @@ def as_dict(trial: Trial, safety: str) -> dict[str, Any]:
         "under": [value["name"] for value in trial.question.base],
         "safety": safety,
         "signal": trial.question.signal,
+        "direction": "up" if trial.question.up else "down",
         "effect": vars(effect) if effect else None,
         "validation": vars(unseen) if unseen else None,
         "pairs": trial.pairs,

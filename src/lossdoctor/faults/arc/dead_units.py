@@ -138,7 +138,7 @@ FAULT = Fault(
         Plant("middle", "model", r"^initialise\(model\)$", _DEAD_START.format("-20.0"), kinds=("relu",)),
         Plant("severe", "model", r"^initialise\(model\)$", _DEAD_START.format("-100.0"), kinds=("relu",)),
     ),
-    treatment=Treatment("reinitialise", {}, moves="loss", direction="down"),
+    treatment=Treatment("revive", {}, moves="loss", direction="down"),
     bigger_machine=BiggerMachine("no", "dead units stay dead on any machine"),
     decides_with=("memorise",),
 )

@@ -34,9 +34,9 @@ from lossdoctor.derive.level import expected_level
 from lossdoctor.derive.outcome import outcome
 from lossdoctor.derive.strength import ramp, slope
 
-# Relative loss after memorising, median of five fresh starts: at most .0095 healthy, .41-1.6 too small (field guide, "Measured";
-# "final loss above 0.1 fails").
-ABLE, UNABLE = 0.05, 0.2
+# Relative loss after memorising, median of five fresh starts: at most .0095 healthy (three recipes: .01), .41-1.6 too small (field guide,
+# "Measured"), .12 and up for two units of tanh; "final loss above 0.1 fails" (the same).
+ABLE, UNABLE = 0.05, 0.1
 # Training loss over guessing at the end: a model that got this low is not too small for its task (starting values).
 FITTED, UNFITTED = 0.15, 0.4
 RUNS_AWAY = 2.0  # a model that is too small settles near guessing; one that ends far above it was driven there (starting value)

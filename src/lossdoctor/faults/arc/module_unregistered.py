@@ -29,7 +29,7 @@ from __future__ import annotations
 from typing import Any
 
 from lossdoctor.core.diagnosis import Evidence, Severity
-from lossdoctor.core.fault import Detection, Example, Fault
+from lossdoctor.core.fault import Detection, Example, Fault, Treatment
 from lossdoctor.core.run import Row, Series, Training
 
 # Shares of all elements that the loss reaches (starting values): a scale that is missed costs little, a layer some, several much.
@@ -79,4 +79,5 @@ FAULT = Fault(
         Example("look-alike", _run(3, 3, what="manual"), "a loop that holds its tensors by hand"),
         Example("known miss", _run(4, 0, 4, 0), "layers used at every second step only"),
     ),
+    treatment=Treatment("hold_all_parameters", {}, moves="loss", direction="down"),
 )

@@ -34,7 +34,7 @@ from math import isfinite, nan
 from typing import Any
 
 from lossdoctor.core.diagnosis import Evidence
-from lossdoctor.core.fault import Detection, Example, Fault, Plant
+from lossdoctor.core.fault import Detection, Example, Fault, Plant, Treatment
 from lossdoctor.core.run import Row, Series, Training
 from lossdoctor.derive.outcome import broken_from
 
@@ -133,4 +133,5 @@ FAULT = Fault(
         Plant("severe", "data", _SCALED, r"\1\nx_train.view(len(x_train), -1)[::3, 0] = math.inf", kinds=("scaled",)),
         Plant("mild", "data", _SCALED, _CODED, kinds=("scaled",)),
     ),
+    treatment=Treatment("finite_inputs", {}, moves="loss", direction="down"),
 )

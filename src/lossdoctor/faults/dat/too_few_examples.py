@@ -40,6 +40,7 @@ from lossdoctor.core.fault import Detection, Example, Fault, Level, Plant, Treat
 from lossdoctor.core.run import Row, Series, Training
 from lossdoctor.derive.distinct import distinct_rows
 from lossdoctor.derive.generalisation import Generalisation, generalisation
+from lossdoctor.derive.level import guessed_classes
 from lossdoctor.derive.strength import ramp, slope
 
 # Different targets for each answer that is to be told apart. Starting values: 40 digits are 4 each, 1,400 are 140.
@@ -121,9 +122,9 @@ def _rows(training: Training) -> _Rows | None:
 
 def _answers(training: Training) -> tuple[float, float]:
     """Return targets per row, and how many answers are to be told apart."""
-    calls = training.rows.get("loss_call", [])
+    calls, tried = training.rows.get("loss_call", []), guessed_classes(training)
     if not calls:
-        return 1.0, LEVELS
+        return 1.0, float(tried[0]) if tried else LEVELS
     shape, given = calls[0].get("target_shape"), calls[0].get("input_shape")
     classes = calls[0].get("classes")
     sizes = training.signals.get("batch_rows", Series.of([])).finite()

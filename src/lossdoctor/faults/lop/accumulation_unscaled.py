@@ -32,7 +32,7 @@ from typing import Any
 import numpy as np
 
 from lossdoctor.core.diagnosis import Evidence
-from lossdoctor.core.fault import Detection, Example, Fault
+from lossdoctor.core.fault import Detection, Example, Fault, Treatment
 from lossdoctor.core.run import Row, Series, Training
 
 FEWEST = 3  # backward calls of a step: two may be two losses (a discriminator's real and generated half)
@@ -88,4 +88,5 @@ FAULT = Fault(
         Example("look-alike", _run(4, 1.0, reduction="sum"), "sums over rows"),
         Example("known miss", _run(2, 1.0, "SGD"), "two micro-batches"),
     ),
+    treatment=Treatment("divide_losses", {}, moves="loss", direction="down"),
 )

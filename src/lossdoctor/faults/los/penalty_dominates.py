@@ -31,7 +31,7 @@ from __future__ import annotations
 from typing import Any
 
 from lossdoctor.core.diagnosis import Evidence
-from lossdoctor.core.fault import Detection, Example, Fault
+from lossdoctor.core.fault import Detection, Example, Fault, Treatment
 from lossdoctor.core.run import Experiment, Series, Training
 from lossdoctor.derive.strength import slope
 
@@ -91,5 +91,6 @@ FAULT = Fault(
         Example("look-alike", _run(0.8, 0.66, share=0.9), "a strong penalty, as intended"),
         Example("known miss", _run(0.85, 0.5), "half of the way is lost"),
     ),
+    treatment=Treatment("cut_penalty", {}, moves="call_value", direction="down"),
     decides_with=("terms",),
 )

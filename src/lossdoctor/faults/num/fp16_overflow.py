@@ -29,7 +29,7 @@ from __future__ import annotations
 import numpy as np
 
 from lossdoctor.core.diagnosis import Evidence
-from lossdoctor.core.fault import Detection, Example, Fault
+from lossdoctor.core.fault import Detection, Example, Fault, Treatment
 from lossdoctor.core.run import Series, Training
 
 LEAST_VALUES = 4
@@ -84,4 +84,5 @@ FAULT = Fault(
         Example("look-alike", _run(4294967296, 65536, 4096, 2048, 2048, 2048, 4096, 4096), "finds its scale in the first steps"),
         Example("look-alike", _run(1, 1, 1, 1, 1), "no scaling at all"),
     ),
+    treatment=Treatment("full_precision", {}, moves="loss", direction="down", safety="safe"),
 )

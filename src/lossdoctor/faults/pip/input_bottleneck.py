@@ -40,6 +40,7 @@ from lossdoctor.derive.wait import Wait, wait_share
 
 # Share of a step: healthy scripts on a busy machine .0 to .30 (whole gaps up to .48, field guide), slow loading .67 to .97.
 ORDINARY, MOST = 0.35, 0.65
+MOSTLY = 0.5  # of the loader's time
 SHORT = 1.0  # s of waiting in the whole run, below which nobody gains by mending it
 
 
@@ -54,7 +55,8 @@ def detect(training: Training) -> Detection | None:
         return None
     severity: Severity | None = "advice" if found.total_seconds < SHORT else None
     where = training.where("loader") or training.where("forward")
-    return Detection(slope(found.steady, ORDINARY, MOST), _evidence(training, found), _advice(training, found), where, severity)
+    evidence, gain = _evidence(training, found), {"time": found.share}
+    return Detection(slope(found.steady, ORDINARY, MOST), evidence, _advice(training, found), where, severity, gain)
 
 
 def _span(row: Row) -> tuple[float, float] | None:
@@ -81,9 +83,19 @@ def _advice(training: Training, found: Wait) -> str:
         return (
             f"{workers} workers cannot keep up: more of them, persistent_workers=True, a larger prefetch_factor, or keep what was decoded."
         )
-    return (
-        "The loader works in the training process: slice whole batches from tensors in memory, keep what was decoded, or set num_workers."
-    )
+    collate = _collate_share(training)
+    if collate is not None and collate > MOSTLY:
+        return (
+            f"{collate:.0%} of it is the collate function, in the training process: let it work on whole tensors (torch.stack), "
+            "slice whole batches from the data, or set num_workers."
+        )
+    told = "The loader works" if collate is None else f"{1 - collate:.0%} of it is the data set, row by row"
+    return f"{told}, in the training process: slice whole batches from tensors in memory, keep what was decoded, or set num_workers."
+
+
+def _collate_share(training: Training) -> float | None:
+    share = training.run_facts.get("collate_share")
+    return float(share) if isinstance(share, int | float) and 0.0 <= share <= 1.0 else None
 
 
 def _run(wait: float, work: float = 0.002, steps: int = 200, idle: bool = False, first: float = 0.0, **facts: object) -> Training:
@@ -137,6 +149,6 @@ FAULT = Fault(
         *_slow(("by-hand",), 0.004, 0.012, 0.03),
         *_slow(("loader",), 0.004, 0.012, 0.03),
     ),
-    treatment=Treatment("cache_data", {}, moves="wait_share", direction="down", safety="safe"),
+    treatment=Treatment("feed", {}, moves="wait_share", direction="down", safety="safe"),
     bigger_machine=BiggerMachine("no", "a faster device would only wait longer; faster loading is what helps"),
 )

@@ -47,9 +47,12 @@ def detect(training: Training) -> Detection | None:
     strength = 0.0 if moving > MOVES else slope(float(fixed), BUSY, FIXED)
     if not strength > 0:
         return None
+    growth = facts.get("growth")
+    gain = {"time": float(fixed) * (1 - 1 / growth)} if isinstance(growth, int) and growth > 1 else {}  # of a row's time, in larger batches
     count = facts.get("operations")
     note = f"{count} operations of {1e6 * seconds / count:.3g} us each" if isinstance(count, int) and count else ""
-    return Detection(strength, (Evidence("throughput", (0, 0), f"{fixed:.0%} of a step is fixed cost", f"below {BUSY:.0%}", note),))
+    evidence = Evidence("throughput", (0, 0), f"{fixed:.0%} of a step is fixed cost", f"below {BUSY:.0%}", note)
+    return Detection(strength, (evidence,), gain=gain)
 
 
 def _run(fixed: float | None, seconds: float = 0.001, size: float = 1e6) -> Training:

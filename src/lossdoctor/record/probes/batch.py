@@ -6,6 +6,7 @@ import dataclasses
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from lossdoctor.record.probes.padding import padding_share
 from lossdoctor.record.probes.tensors import local, sample_rows, shape_of
 
 Floats = npt.NDArray[Any]
@@ -63,7 +65,8 @@ def describe_inputs(args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[dict
         >>> fields["feature_means"], fields["constant_features"]
         ([2.0, 5.0], 1)
     """
-    return [describe_sample(sample) for sample in sample_inputs(args, kwargs)]
+    tensors = list(islice(find_tensors((*args, *kwargs.values())), MOST_TENSORS))
+    return [{**describe_sample(take_sample(tensor)), "padding": padding_share(tensor)} for tensor in tensors]
 
 
 def describe_target(tensor: object) -> dict[str, Any] | None:
@@ -78,21 +81,6 @@ def describe_target(tensor: object) -> dict[str, Any] | None:
         return None
     sample = take_sample(tensor)
     return {**describe_sample(sample), **_classes(sample)}
-
-
-def sample_inputs(args: Sequence[Any], kwargs: Mapping[str, Any], wait: bool = True) -> list[Sample]:
-    """Take the rows that `describe_sample` looks at.
-
-    Args:
-        args, kwargs: of the outermost model.
-        wait: wait for the device. Else the samples may be described only after the device's work queued by now is done.
-    """
-    found: list[Sample] = []
-    for tensor in find_tensors((*args, *kwargs.values())):
-        found.append(take_sample(tensor, wait))
-        if len(found) == MOST_TENSORS:
-            break
-    return found
 
 
 def find_tensors(value: object, depth: int = 3) -> Iterator[Tensor]:

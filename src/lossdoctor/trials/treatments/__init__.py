@@ -9,8 +9,11 @@ from __future__ import annotations
 import importlib
 import pkgutil
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from functools import cache
 from typing import TYPE_CHECKING, Any
+
+from lossdoctor.core.fault import Treatment
 
 if TYPE_CHECKING:
     from lossdoctor.trials.hooks import Hooks
@@ -25,6 +28,17 @@ def names() -> frozenset[str]:
         True
     """
     return frozenset(info.name for info in pkgutil.iter_modules(__path__))
+
+
+def usual(name: str) -> Treatment:
+    """Return what a treatment should move, and its safety: what its file says where no fault has it, else the fewest claims.
+
+    Example:
+        >>> usual("shuffle").moves
+        'loss'
+    """
+    told: Treatment = getattr(importlib.import_module(f"{__name__}.{name}"), "USUAL", Treatment(name))
+    return told
 
 
 def apply(treatments: Sequence[Mapping[str, Any]], finish: Callable[[], object]) -> Hooks:
@@ -47,7 +61,7 @@ def apply(treatments: Sequence[Mapping[str, Any]], finish: Callable[[], object])
         if script.recorder is not None:
             script.recorder.add({"kind": "fact", "track": None, "name": "treated", "value": list(acted)})
 
-    hooks = Hooks(tell, finish)
+    hooks = Hooks(tell, finish, script.recorder.unseen if script.recorder is not None else nullcontext)
     for treatment in treatments:
         apply_one(hooks, treatment["name"], treatment.get("parameters", {}))
     return hooks

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -15,6 +14,7 @@ from lossdoctor.trials.hooks import Hooks
 
 _WEIGHTS = (nn.Linear, nn.Bilinear, nn.modules.conv._ConvNd)
 _EMBEDDING_STD = 0.02  # as in GPT-2 (Radford et al. 2019, code)
+_DONE = "_lossdoctor_started"
 _OFF = 3.0  # a weight of no known layer is rescaled where it is so many times off its fan-in (starting value)
 
 
@@ -24,11 +24,10 @@ def apply(hooks: Hooks, seed: int = 0) -> None:
     Args:
         seed: of the new weights.
     """
-    done: weakref.WeakSet[nn.Module] = weakref.WeakSet()
 
     def around(call: Callable[..., Any], module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        if module not in done:
-            done.add(module)
+        if _DONE not in vars(module):  # a copy has it too: an experiment's must begin as its model did
+            vars(module)[_DONE] = True
             with torch.random.fork_rng(devices=[]), torch.no_grad():
                 torch.manual_seed(seed)
                 _start(module)

@@ -1,0 +1,174 @@
+"""Plant inefficiencies and mend them: is the first cause right, and does mending gain what the doctor said it would?"""
+
+from __future__ import annotations
+
+import json
+import math
+import tempfile
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from rich.table import Table
+
+from lossdoctor.bench.edit import find_recipe
+from lossdoctor.bench.inefficiencies import Inefficiency
+from lossdoctor.bench.matrix import watch
+from lossdoctor.bench.score import Share
+from lossdoctor.core.fault import Level
+from lossdoctor.core.run import Run, Series
+from lossdoctor.core.store import load_run
+from lossdoctor.diagnose.across import main_training
+
+# A prediction counts where it is as near as this to the gain that was measured: relative, or a share of the step (issue 7).
+NEAR, NEAR_SHARE = 0.2, 0.03
+EPOCHS = 6
+WARM = 5  # steps in which caches fill
+# Faults that cost time or memory and nothing else; what is said of others is not asked here.
+FAMILIES = ("PRF", "MEM")
+OTHERS = ("input-bottleneck", "grad-in-eval", "batch-too-small", "hidden-state-not-detached")
+
+
+@dataclass(frozen=True)
+class Gained:
+    """Hold one row.
+
+    Args:
+        planted: name of the inefficiency.
+        said: slug of the first present cause that costs time or memory; empty where there is none.
+        predicted: share of a row's time that mending was said to save; 0 where nothing was said.
+        measured: share that it saved; NaN where it was not measured.
+        memory: bytes that mending was said to save.
+        memory_measured: difference of the largest resident memory of both.
+
+    Example:
+        >>> Gained("leak", "severe", "digits", 0, ("graph-retained",), "graph-retained", 0.0, 0.01).near
+        True
+    """
+
+    planted: str
+    level: str
+    recipe: str
+    seed: int
+    accepted: tuple[str, ...]
+    said: str = ""
+    predicted: float = 0.0
+    measured: float = math.nan
+    memory: float = 0.0
+    memory_measured: float = math.nan
+    seconds: float = 0.0
+    why: str = ""
+
+    @property
+    def named(self) -> bool:
+        """Tell whether the first cause is the one that was planted."""
+        return self.said in self.accepted
+
+    @property
+    def near(self) -> bool:
+        """Tell whether the prediction is near enough to what was measured."""
+        return abs(self.predicted - self.measured) <= max(NEAR_SHARE, NEAR * abs(self.measured))
+
+
+def gained_rows(planted: Sequence[Inefficiency], levels: Sequence[Level], seeds: Sequence[int], options: Sequence[str]) -> Iterator[Gained]:
+    """Run each sick script and its mended twin one after the other, for they are compared by the clock."""
+    for each in planted:
+        for level in levels:
+            for seed in seeds:
+                yield gained(each, level, seed, options)
+
+
+def gained(inefficiency: Inefficiency, level: Level, seed: int, options: Sequence[str]) -> Gained:
+    """Run a sick script, then its mended twin, and compare what a row takes."""
+    began = time.perf_counter()
+    recipe = find_recipe(inefficiency.recipe).with_constant("SEED", seed).with_constant("EPOCHS", EPOCHS)
+    plant = next(plant for plant in inefficiency.condition.plants if plant.level == level and recipe.takes(plant))
+    report, sick, why = _run(recipe.planted(plant).source, options)
+    _, mended, _ = _run(inefficiency.mended(recipe, level).source, ("--workup", "none"))
+    first = _first(report)
+    gain: Mapping[str, float] = (first or {}).get("gain") or {}
+    return Gained(
+        inefficiency.condition.name,
+        level,
+        recipe.name,
+        seed,
+        inefficiency.condition.accepted,
+        said=first["slug"] if first else "",
+        predicted=gain.get("time", 0.0),
+        measured=1 - row_seconds(mended) / row_seconds(sick),
+        memory=gain.get("memory", 0.0),
+        memory_measured=most_memory(sick) - most_memory(mended),
+        seconds=time.perf_counter() - began,
+        why=why,
+    )
+
+
+def _run(source: str, options: Sequence[str]) -> tuple[dict[str, Any], Run, str]:
+    with tempfile.TemporaryDirectory(prefix="lossdoctor-bench-", ignore_cleanup_errors=True) as scratch:
+        folder = Path(scratch)
+        (folder / "train.py").write_text(source, encoding="utf-8")
+        why = watch(folder, options)
+        runs = sorted((folder / "runs").glob("*/run.json"))
+        run = load_run(runs[-1].parent) if runs else Run()
+        try:
+            report = json.loads((folder / "report.json").read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            report = {"findings": []}
+        return report, run, why
+
+
+def _first(report: Mapping[str, Any]) -> dict[str, Any] | None:
+    present = [each for each in report["findings"] if each["status"] == "present"]
+    return next((dict(each) for each in present if each["family"] in FAMILIES or each["slug"] in OTHERS), None)
+
+
+def row_seconds(run: Run) -> float:
+    """Return what a row of training takes, its part of the validation included; NaN where that is not known.
+
+    The time in which the thread waited for a core that other work held is left out, where the system tells it.
+    """
+    training = main_training(run.trainings)
+    wall, rows = (training.signals.get(name, Series.of([])).finite() for name in ("wall", "batch_rows")) if training else (None, None)
+    if training is None or wall is None or rows is None or len(wall) <= WARM + 1 or not len(rows):
+        return math.nan
+    queued = training.signals.get("queued_seconds", Series.of([])).finite()
+    late = queued.steps >= WARM
+    if late.sum() < 2:
+        seconds, steps = wall.last - wall.values[WARM], wall.steps[-1] - wall.steps[WARM]
+    else:  # both over the same steps, for a machine is not busy all the time
+        ends = queued.steps[late][[0, -1]]
+        spans = (np.diff(np.interp(ends, wall.steps, wall.values)), np.diff(queued.values[late][[0, -1]]))
+        seconds, steps = float(spans[0][0] - spans[1][0]), ends[1] - ends[0]
+    return float(max(0.0, seconds) / float(steps) / rows.values.mean())
+
+
+def most_memory(run: Run) -> float:
+    """Return the largest resident memory that was sampled, in bytes; NaN where there is none."""
+    seen = [training.signals["memory"].values.max() for training in run.trainings if "memory" in training.signals]
+    return float(max(seen)) if seen else math.nan
+
+
+def table(rows: Sequence[Gained]) -> Table:
+    """Build the table of all rows, with both shares in its title."""
+    named, near = Share.of(sum(row.named for row in rows), len(rows)), Share.of(sum(row.near for row in rows), len(rows))
+    made = Table(title=f"first cause right {named}; gain as predicted {near}", title_justify="left")
+    for column in ("planted", "level", "recipe", "first cause", "gain predicted", "measured", "MiB predicted", "measured", ""):
+        made.add_column(column)
+    for row in rows:
+        memory = (f"{row.memory / 2**20:.0f}", f"{row.memory_measured / 2**20:.0f}")
+        flaw = " ".join(word for word, right in (("cause", row.named), ("gain", row.near)) if not right)
+        said = row.said or "none"
+        made.add_row(row.planted, row.level, row.recipe, said, f"{row.predicted:.2f}", f"{row.measured:.2f}", *memory, flaw)
+    return made
+
+
+def as_json(rows: Sequence[Gained]) -> dict[str, Any]:
+    """Return all rows as one JSON value."""
+    finite = [{name: value if value == value else None for name, value in asdict(row).items()} for row in rows]
+    return {
+        "schema": "lossdoctor/bench-speed/1",
+        "rows": [plain | {"named": row.named, "near": row.near} for plain, row in zip(finite, rows, strict=True)],
+    }
