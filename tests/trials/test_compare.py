@@ -75,3 +75,47 @@ def test_differences_between_good_levels_count_little() -> None:
 def test_what_was_not_recorded_is_not_compared() -> None:
     assert compared("validation", training([1.0]), training([1.0]), 1) is None
     assert compared("wait_share", training([1.0]), training([1.0]), 1) is None
+
+
+def test_a_signal_that_should_rise_is_better_where_it_is_higher() -> None:
+    leaking, masked = training([0.02] * 20), training([1.5] * 20)
+    found = compared("loss", leaking, masked, 20, up=True)
+    assert found is not None
+    assert found[2] > 0.9
+    assert compared("loss", leaking, masked, 20) == (*found[:2], -found[2])
+
+
+def graphs(kept: list[int], raised: bool = False) -> Training:
+    rows = [Row(i, {"kept": each, "reach": 0, "raised": raised and i == len(kept) - 1}) for i, each in enumerate(kept)]
+    return Training(rows={"backward_graph": rows})
+
+
+def test_graphs_that_are_kept_are_counted_and_a_few_are_as_good_as_none() -> None:
+    found = compared("backward_graph", graphs([0, 20, 40]), graphs([0, 0, 0]), 3)
+    assert found == (40.0, 0.0, 1.0)
+    few = compared("backward_graph", graphs([0, 0, 3]), graphs([0, 0, 0]), 3)
+    assert few is not None
+    assert few[2] < SMALLEST
+    assert compared("backward_graph", graphs([0, 1], raised=True), graphs([0, 1]), 2) == (math.inf, 1.0, 1.0)
+
+
+def test_growth_of_memory_is_counted_behind_the_first_quarter_and_from_some_megabytes_on() -> None:
+    def grown(megabytes: float) -> Training:
+        values = [500e6, 900e6, *(900e6 + megabytes * 1e6 * i / 6 for i in range(1, 7))]
+        return Training(signals={"memory": Series.of(values, list(range(0, 80, 10)))})
+
+    large = compared("memory", grown(200), grown(0), 80)
+    small = compared("memory", grown(1), grown(0), 80)
+    assert large is not None
+    assert small is not None
+    assert large[2] > 0.9
+    assert small[2] < SMALLEST
+
+
+def test_the_time_of_a_step_is_that_of_the_last_steps() -> None:
+    slower = Training(signals={"wall": Series.of([0.1 * i + 0.01 * i * i for i in range(50)])})
+    steady = Training(signals={"wall": Series.of([0.1 * i for i in range(50)])})
+    found = compared("step_time", slower, steady, 50)
+    assert found is not None
+    assert found[1] == pytest.approx(0.1)
+    assert found[2] > 0.85

@@ -14,18 +14,21 @@ from typing import Any
 import numpy as np
 from rich.table import Table
 
+from lossdoctor.bench.accelerator import Operation, network, play, reads, without
 from lossdoctor.bench.edit import find_recipe
 from lossdoctor.bench.inefficiencies import Inefficiency
 from lossdoctor.bench.matrix import watch
 from lossdoctor.bench.score import Share
-from lossdoctor.core.fault import Level
+from lossdoctor.core.fault import Level, find_fault
 from lossdoctor.core.run import Run, Series
 from lossdoctor.core.store import load_run
 from lossdoctor.diagnose.across import main_training
+from lossdoctor.diagnose.engine import judge
 
 # A prediction counts where it is as near as this to the gain that was measured: relative, or a share of the step (issue 7).
 NEAR, NEAR_SHARE = 0.2, 0.03
 EPOCHS = 6
+SIMULATED = "item-each-step"  # what only an accelerator shows, on a made one
 WARM = 5  # steps in which caches fill
 # Faults that cost time or memory and nothing else; what is said of others is not asked here.
 FAMILIES = ("PRF", "MEM")
@@ -104,6 +107,34 @@ def gained(inefficiency: Inefficiency, level: Level, seed: int, options: Sequenc
         seconds=time.perf_counter() - began,
         why=why,
     )
+
+
+def simulated(level: Level) -> Gained:
+    """Judge a made accelerator on which a script reads a value now and then, and play it again without."""
+    began = time.perf_counter()
+    step, places = WAITING[level]
+    sick = play(reads(step, places))
+    finding = judge(find_fault("host-sync"), sick.training())
+    mended = play(without(reads(step, places)))
+    return Gained(
+        SIMULATED,
+        level,
+        "made accelerator",
+        0,
+        ("host-sync",),
+        said=finding.slug if finding.status == "present" else "",
+        predicted=finding.gain.get("time", 0.0),
+        measured=1 - mended.step_seconds / sick.step_seconds,
+        seconds=time.perf_counter() - began,
+    )
+
+
+# A loss that is read after each step; one that is read before backward as well; a value behind each layer.
+WAITING: dict[Level, tuple[list[Operation], list[tuple[int, tuple[str, int]]]]] = {
+    "mild": (list(network(12, 12e-6)), [(120, ("train.py", 31))]),
+    "middle": (list(network(12, 10e-6)), [(36, ("train.py", 28)), (120, ("train.py", 31))]),
+    "severe": (list(network(12, 8e-6)), [(3 * layer, ("model.py", 17)) for layer in range(1, 13)] + [(120, ("train.py", 31))]),
+}
 
 
 def _run(source: str, options: Sequence[str]) -> tuple[dict[str, Any], Run, str]:

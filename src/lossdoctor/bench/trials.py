@@ -5,12 +5,13 @@ from __future__ import annotations
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from rich.table import Table
 
+from lossdoctor.bench.cures import cures
 from lossdoctor.bench.matrix import Row, watch
 from lossdoctor.bench.score import Share
 from lossdoctor.core.diagnosis import HEALTHY, Finding
@@ -83,13 +84,22 @@ def _tries(row: Row, folder: Path, seconds: float) -> Iterator[Tried]:
 
 
 def _candidates(row: Row, run: Run, confirmer: Confirmer) -> list[tuple[str, Candidate | None]]:
+    if row.planted in cures():
+        return [(row.planted, _cure(row.planted, run))]
     if row.planted != HEALTHY:
         present = [each for each in diagnose(run).present if each.slug in row.accepted]
         found = confirmer.candidates(present[:1])
         return [(row.planted, found[0] if found else None)]
     offered = [(slug, _offered(fault, fault.treatment, run)) for slug, fault in faults().items() if fault.treatment is not None]
+    offered += [(name, _cure(name, run)) for name in cures()]
     placebo = faults()["zero-grad-missing"]
     return [(slug, each) for slug, each in offered if each] + [(PLACEBO, _offered(placebo, Treatment(PLACEBO), run))]
+
+
+def _cure(name: str, run: Run) -> Candidate | None:
+    """Return what would be tried if there were a fault with this treatment."""
+    fault = replace(faults()["zero-grad-missing"], slug=name, treatment=cures()[name].treatment)
+    return _offered(fault, cures()[name].treatment, run)
 
 
 def _offered(fault: Fault, treatment: Treatment, run: Run) -> Candidate | None:

@@ -94,12 +94,13 @@ def _levels(text: str) -> list[Level]:
 def _rows(
     suite_name: str, recipe_names: Sequence[str], fault_names: Sequence[str], levels: Sequence[Level], seeds: range, options: Any
 ) -> list[Row]:
-    from lossdoctor.bench.conditions import chosen
+    from lossdoctor.bench import conditions, cures
     from lossdoctor.bench.edit import find_recipe, recipes
     from lossdoctor.bench.matrix import rows
 
     scripts = [find_recipe(name) for name in recipe_names] or list(recipes().values())
-    return rows(scripts, chosen(suite_name, fault_names), levels, seeds, options)
+    planted = cures.chosen(fault_names) if suite_name == "confirm" else conditions.chosen(suite_name, fault_names)
+    return rows(scripts, planted, levels, seeds, options)
 
 
 def _run(laid: Sequence[Row], jobs: int) -> list[Outcome]:
@@ -151,16 +152,17 @@ def _speed(names: Sequence[str], levels: Sequence[Level], seeds: range, options:
     from rich.console import Console
 
     from lossdoctor.bench.inefficiencies import inefficiencies
-    from lossdoctor.bench.speed import as_json, gained_rows, table
+    from lossdoctor.bench.speed import SIMULATED, as_json, gained_rows, simulated, table
     from lossdoctor.core.errors import UsageError
 
     known = inefficiencies()
     for name in names:
-        if name not in known:
-            raise UsageError(f"no inefficiency is called {name!r}; there are: {', '.join(known)}")
-    rows = []
+        if name not in (*known, SIMULATED):
+            raise UsageError(f"no inefficiency is called {name!r}; there are: {', '.join((*known, SIMULATED))}")
+    planted = [known[name] for name in names or known if name in known]
+    rows = [simulated(level) for level in levels] if SIMULATED in names or not names else []
     try:
-        for each in gained_rows([known[name] for name in names or known], levels, seeds, options):
+        for each in gained_rows(planted, levels, seeds, options):
             rows.append(each)
             figures = f"gain {each.predicted:.2f} predicted, {each.measured:.2f} measured"
             click.echo(f"{each.planted} {each.level}, seed {each.seed}: {each.said or 'none'}, {figures}, {each.seconds:.0f} s", err=True)

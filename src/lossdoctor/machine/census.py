@@ -7,6 +7,7 @@ replay or a child, never in a watched run.
 from __future__ import annotations
 
 import math
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -32,6 +33,7 @@ class Census:
         kinds: by (name, flops, bytes) of one call: how many there were.
         flops_by_dtype: floating-point operations by the dtype of the first tensor, e.g. `float32`.
         waits: by (file, line) in the user's source: how often the host waited for a value of the device there.
+        waited: for how many seconds.
 
     Example:
         >>> import torch
@@ -45,6 +47,7 @@ class Census:
     kinds: Counter[tuple[str, int, int]] = field(default_factory=Counter)
     flops_by_dtype: Counter[str] = field(default_factory=Counter)
     waits: Counter[tuple[str, int]] = field(default_factory=Counter)
+    waited: dict[tuple[str, int], float] = field(default_factory=dict)
 
     @property
     def operations(self) -> int:
@@ -75,20 +78,30 @@ class Counting(TorchDispatchMode):  # type: ignore[no-untyped-call]
     Args:
         census: to fill.
         place: finds the line of the user's source; None leaves waits uncounted.
+        clock: seconds.
     """
 
-    def __init__(self, census: Census, place: Callable[[], tuple[str, int] | None] | None = user_place) -> None:
+    def __init__(
+        self,
+        census: Census,
+        place: Callable[[], tuple[str, int] | None] | None = user_place,
+        clock: Callable[[], float] = time.perf_counter,
+    ) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.census = census
         self._place = place
+        self._clock = clock
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None) -> Any:
+        began = self._clock()
         result = func(*args, **(kwargs or {}))
+        took = self._clock() - began
         name = func._overloadpacket.__name__
         if name in WAITS or _leaves_device(name, args, result):
             place = self._place() if self._place is not None else None
             if place is not None:
                 self.census.waits[place] += 1
+                self.census.waited[place] = self.census.waited.get(place, 0.0) + took
         if name in _NO_DATA or func.is_view:
             return result
         flops = _flops(func, name, args, kwargs or {}, result)

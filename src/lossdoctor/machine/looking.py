@@ -47,19 +47,33 @@ class Look:
             self._counting.__enter__()  # type: ignore[no-untyped-call]
 
     def tell(self, tell: Callable[[str, Any], None]) -> None:
-        """Write the facts `lines` (file, line, share of the time) and `waits` (file, line, times per step)."""
+        """Write the facts `lines` (file, line, share of the time), `waits` (file, line, times and seconds per step) and `device`."""
         self._done.set()
         whole = sum(self._lines.values())
         tell("peaks", measure_peaks(torch.device("cpu")).facts())
         tell("lines", [[*place, round(count / whole, 4)] for place, count in self._lines.most_common(MOST_LINES)])
         counted = max(1, self._counted)
-        tell("waits", [[*place, round(count / counted, 2)] for place, count in self._census.waits.most_common(MOST_LINES)])
+        waits, waited = self._census.waits, self._census.waited
+        tell("waits", [[*place, round(n / counted, 2), round(waited[place] / counted, 7)] for place, n in waits.most_common(MOST_LINES)])
+        tell("device", accelerator())
 
     def _sample(self, thread: int) -> None:
         while not self._done.wait(INTERVAL):
             frame = user_frame(sys._current_frames().get(thread))
             if frame is not None:
                 self._lines[frame.f_code.co_filename, frame.f_lineno] += 1
+
+
+def accelerator() -> str:
+    """Return the kind of accelerator that holds memory of this process; `cpu` where there is none, or none is used."""
+    for kind in ("cuda", "xpu", "mps"):
+        module = getattr(torch, kind, None)
+        if module is None or not module.is_available():
+            continue
+        held = module.current_allocated_memory() if kind == "mps" else module.memory_allocated()
+        if held:
+            return kind
+    return "cpu"
 
 
 def own_place() -> tuple[str, int] | None:

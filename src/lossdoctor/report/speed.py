@@ -50,7 +50,7 @@ def lines(diagnosis: Diagnosis) -> list[str]:
 def waits(diagnosis: Diagnosis) -> list[str]:
     """Say at which lines an accelerator would be waited for."""
     found = (diagnosis.vitals.get("speed") or {}).get("waits", [])
-    return [words.clean(f"{_short(file)}:{line} reads a value {count:g} times a step; an accelerator would be waited for") for file, line, count in found[:MOST_LINES]]  # fmt: skip  # noqa: E501
+    return [words.clean(f"{_short(file)}:{line} reads a value {count:g} times a step; an accelerator would be waited for") for file, line, count, *_ in found[:MOST_LINES]]  # fmt: skip  # noqa: E501
 
 
 def _line(row: dict[str, Any]) -> str:

@@ -22,6 +22,8 @@ SMALLEST = 0.1
 GOOD = 0.1
 LOOKS = 3  # at how many counts of pairs a trial may be ended: each interval is made wider for it (Bonferroni)
 CONFIDENCE = 0.95
+# Graphs of earlier steps that are alive or reached: up to 3 in healthy loops (field guide), which must be less than a tenth of it.
+FEW_GRAPHS = 32.0
 SMALL_GROWTH = float(16 << 20)  # bytes; below it allocators and caches alone make the difference (starting value)
 TAIL = 0.2  # share of the steps at the end that a level is taken from
 
@@ -163,6 +165,16 @@ def memory_growth(training: Training, steps: int) -> float | None:
     return max(0.0, float(values.max() - values[0])) if len(values) > 1 else None
 
 
+def graphs_held(training: Training, steps: int) -> float | None:
+    """Return how many graphs of earlier steps are alive, or how many calls one reaches back; infinite where one raised."""
+    rows = [row for row in training.rows.get("backward_graph", []) if row.step <= steps]
+    if any(row.get("raised") for row in rows):
+        return math.inf
+    found = [row.get(name) for row in rows for name in ("kept", "reach")]
+    known = [float(value) for value in found if isinstance(value, int | float) and math.isfinite(value)]
+    return max(known, default=None)
+
+
 def _guess(training: Training) -> float:
     level, loss = expected_level(training), training.signals.get("loss", Series.of([])).finite()
     unit = level.guess if level else loss.first if len(loss) else 0.0
@@ -191,6 +203,7 @@ MEASURES: dict[str, tuple[Measure, ...]] = {
     "grad_norms": (Measure(_depth, lambda training: 0.0),),
     "call_value": (Measure(lambda training, steps: loss_level(training, steps, "call_value"), _guess),),
     "step_time": (Measure(step_time, lambda training: 0.0),),
+    "backward_graph": (Measure(graphs_held, lambda training: FEW_GRAPHS),),
     "memory": (Measure(memory_growth, lambda training: SMALL_GROWTH),),
 }
 

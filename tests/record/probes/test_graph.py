@@ -192,3 +192,10 @@ def test_custom_functions_and_checkpoints_are_walked():
     assert len(broadcast(loss)) == 1
     assert len(leaves(loss)) == 2
     loss.backward()
+
+
+def test_a_packed_sequence_is_seen():
+    inputs, layer = torch.randn(3, 5, 2, requires_grad=True), nn.GRU(2, 4, batch_first=True)
+    packed = nn.utils.rnn.pack_padded_sequence(inputs, torch.tensor([5, 2, 1]), batch_first=True)
+    assert describe_graph(layer(packed)[0].data.sum())["packed"]
+    assert not describe_graph(layer(inputs)[0].sum())["packed"]

@@ -29,7 +29,7 @@ from __future__ import annotations
 from typing import Any
 
 from lossdoctor.core.diagnosis import Evidence, Severity
-from lossdoctor.core.fault import Detection, Example, Fault, Treatment
+from lossdoctor.core.fault import Detection, Example, Fault, Plant, Treatment
 from lossdoctor.core.run import Row, Series, Training
 
 # Shares of all elements that the loss reaches (starting values): a scale that is missed costs little, a layer some, several much.
@@ -78,6 +78,16 @@ FAULT = Fault(
         Example("look-alike", _run(2, 2, 0, 0), "handed to the optimiser later"),
         Example("look-alike", _run(3, 3, what="manual"), "a loop that holds its tensors by hand"),
         Example("known miss", _run(4, 0, 4, 0), "layers used at every second step only"),
+    ),
+    plants=(
+        Plant(
+            "middle",
+            "model",
+            r"^model = Network\(\)$",
+            # An attribute that is no module's, as a layer within a plain list is.
+            "model = Network()\nvars(model)['body'] = model._modules.pop('body')",
+            kinds=("loader", "regression", "language-model"),
+        ),
     ),
     treatment=Treatment("hold_all_parameters", {}, moves="loss", direction="down"),
 )

@@ -26,7 +26,7 @@ costs is little as long as memory is enough, so it is advice, unless graphs are 
 from __future__ import annotations
 
 from lossdoctor.core.diagnosis import Evidence, Severity
-from lossdoctor.core.fault import Detection, Example, Fault
+from lossdoctor.core.fault import Detection, Example, Fault, Treatment
 from lossdoctor.core.run import Row, Series, Training
 from lossdoctor.derive.strength import slope
 
@@ -87,4 +87,5 @@ FAULT = Fault(
         Example("look-alike", _run([False] * 9 + [True]), "one look at gradients afterwards"),
         Example("look-alike", _run([False] * 6 + [True] * 2), "a second, rare pass that needs its gradients"),
     ),
+    treatment=Treatment("no_grad_in_validation", {}, moves="backward_graph", direction="down", safety="safe"),
 )

@@ -32,7 +32,7 @@ from typing import Any
 import numpy as np
 
 from lossdoctor.core.diagnosis import Evidence
-from lossdoctor.core.fault import Detection, Example, Fault, Treatment
+from lossdoctor.core.fault import Detection, Example, Fault, Level, Plant, Treatment
 from lossdoctor.core.run import Row, Series, Training
 
 FEWEST = 3  # backward calls of a step: two may be two losses (a discriminator's real and generated half)
@@ -69,6 +69,13 @@ def _run(backwards: int, ratio: float, optimizer: str = "SGD", reduction: str = 
     return Training(signals=counted, rows={"loss_call": calls}, facts={"optimizer": {"name": optimizer}})
 
 
+def _plant(level: Level, parts: int) -> Plant:
+    """Step once in so many batches, on gradients that are added up."""
+    end = r"^( +)optimizer\.zero_grad\(\)\n +loss\.backward\(\)\n +optimizer\.step\(\)$"
+    grouped = rf"\1loss.backward()\n\1batch += 1\n\1if batch % {parts} == 0:\n\1    optimizer.step()\n\1    optimizer.zero_grad()"
+    return Plant(level, "loop", end, grouped, kinds=("regression", "images"), also=(("loop", r"^EPOCHS = ", r"batch = 0\nEPOCHS = "),))
+
+
 FAULT = Fault(
     code="LOP003",
     slug="accumulation-unscaled",
@@ -87,6 +94,10 @@ FAULT = Fault(
         Example("look-alike", _run(2, 1.0), "two losses"),
         Example("look-alike", _run(4, 1.0, reduction="sum"), "sums over rows"),
         Example("known miss", _run(2, 1.0, "SGD"), "two micro-batches"),
+    ),
+    plants=(
+        _plant("middle", 4),
+        _plant("severe", 16),
     ),
     treatment=Treatment("divide_losses", {}, moves="loss", direction="down"),
 )

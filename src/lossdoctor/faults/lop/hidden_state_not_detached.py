@@ -31,7 +31,7 @@ import numpy as np
 
 from lossdoctor.core.diagnosis import BiggerMachine, Evidence
 from lossdoctor.core.errors import SignalMissing
-from lossdoctor.core.fault import Detection, Example, Fault
+from lossdoctor.core.fault import Detection, Example, Fault, Treatment
 from lossdoctor.core.run import Location, Row, Series, Training
 from lossdoctor.derive.strength import slope
 
@@ -154,5 +154,6 @@ FAULT = Fault(
         Example("look-alike", _run(_CALLS, [40] * 20), "a graph made once before the loop, walked through at every step"),
         Example("look-alike", _run([0] * 20, [16 + 5 * i for i in _CALLS]), "sequences that get longer"),
     ),
+    treatment=Treatment("detach_state", {}, moves="backward_graph", direction="down"),
     bigger_machine=BiggerMachine("no", "the graph would grow as fast on any machine"),
 )

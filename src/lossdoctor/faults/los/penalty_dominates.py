@@ -31,7 +31,7 @@ from __future__ import annotations
 from typing import Any
 
 from lossdoctor.core.diagnosis import Evidence
-from lossdoctor.core.fault import Detection, Example, Fault, Treatment
+from lossdoctor.core.fault import Detection, Example, Fault, Plant, Treatment
 from lossdoctor.core.run import Experiment, Series, Training
 from lossdoctor.derive.strength import slope
 
@@ -74,6 +74,10 @@ def _run(together: float | None, alone: float | None, share: float = 0.99, guess
     return Training(signals={"loss": Series.of([11.0, 1.3])}, experiments={"terms": Experiment("terms", "done", 3.0, facts)})
 
 
+# The weights' squares, as a term of the loss.
+_SUM = r"^( +)loss = criterion\(output, batch_y\)$"
+_PENALTY = r"\1loss = criterion(output, batch_y) + {} * sum(each.square().sum() for each in model.parameters())"
+
 FAULT = Fault(
     code="LOS006",
     slug="penalty-dominates",
@@ -90,6 +94,11 @@ FAULT = Fault(
         Example("look-alike", _run(1.15, 1.14, share=0.8), "neither falls: another fault"),
         Example("look-alike", _run(0.8, 0.66, share=0.9), "a strong penalty, as intended"),
         Example("known miss", _run(0.85, 0.5), "half of the way is lost"),
+    ),
+    plants=(
+        Plant("mild", "loop", _SUM, _PENALTY.format("0.05"), kinds=("loader", "regression")),
+        Plant("middle", "loop", _SUM, _PENALTY.format("0.5"), kinds=("loader", "regression")),
+        Plant("severe", "loop", _SUM, _PENALTY.format("5.0"), kinds=("loader", "regression")),
     ),
     treatment=Treatment("cut_penalty", {}, moves="call_value", direction="down"),
     decides_with=("terms",),

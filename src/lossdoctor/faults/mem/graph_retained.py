@@ -33,7 +33,7 @@ import numpy as np
 
 from lossdoctor.core.diagnosis import BiggerMachine, Evidence, Severity
 from lossdoctor.core.errors import SignalMissing
-from lossdoctor.core.fault import Detection, Example, Fault
+from lossdoctor.core.fault import Detection, Example, Fault, Plant, Treatment
 from lossdoctor.core.run import Location, Row, Series, Training
 from lossdoctor.derive.strength import slope
 
@@ -132,5 +132,17 @@ FAULT = Fault(
         Example("look-alike", _run([min(i, 3) for i in _MARKED], _MARKED, [400.0] * 20), "the last outputs are kept for the next step"),
         Example("known miss", _run([0] * 4, [0, 0, 0, 2], [400, 500, 600, 700]), "ends after four steps"),
     ),
+    plants=(
+        Plant("mild", "loop", r"total \+= loss\.item\(\)", "total = total + loss", kinds=("loader", "language-model")),
+        Plant(
+            "middle",
+            "loop",
+            r"^EPOCHS = (\d+)$",
+            r"EPOCHS = \1\nkept = []",
+            kinds=("loader", "language-model"),
+            also=(("loop", r"^( +)optimizer\.step\(\)$", r"\1optimizer.step()\n\1kept.append(loss)"),),
+        ),
+    ),
+    treatment=Treatment("detach_losses", {}, moves="backward_graph", direction="down", safety="safe"),
     bigger_machine=BiggerMachine("no", "more memory would only fill later"),
 )

@@ -30,7 +30,7 @@ from __future__ import annotations
 from typing import Any
 
 from lossdoctor.core.diagnosis import Evidence
-from lossdoctor.core.fault import Detection, Example, Fault, Treatment
+from lossdoctor.core.fault import Detection, Example, Fault, Plant, Treatment
 from lossdoctor.core.run import Experiment, Series, Training
 
 MOVED = 1e-3  # as of batch-mixing
@@ -74,6 +74,7 @@ FAULT = Fault(
         Example("look-alike", _run(0.4, later_only=False), "a softmax over the batch, behind a recurrent layer"),
         Example("known miss", _run(0.4, recurrent=None, later_only=True), "a recurrence written by hand"),
     ),
+    plants=(Plant("middle", "model", r", batch_first=True", "", kinds=("sequences",)),),
     treatment=Treatment("batch_first", {}, moves="loss", direction="down"),
     decides_with=("mixing",),
 )

@@ -28,7 +28,7 @@ A model that is meant to fill in what it sees on both sides has other targets th
 from __future__ import annotations
 
 from lossdoctor.core.diagnosis import Evidence
-from lossdoctor.core.fault import Detection, Example, Fault, Treatment
+from lossdoctor.core.fault import Detection, Example, Fault, Plant, Treatment
 from lossdoctor.core.run import Experiment, Series, Training
 
 NEXT = 0.9  # share of targets that are the next input; padding and ends of documents take some (starting value)
@@ -71,6 +71,10 @@ FAULT = Fault(
         Example("look-alike", _run(0.05, 0.9), "a tagger, which may look ahead"),
         Example("look-alike", _run(0.95, 0.9, chance=0.9), "nearly all tokens are the same"),
         Example("known miss", _run(0.7, 0.6), "a third of the targets replaced, by a mask of its own"),
+    ),
+    plants=(
+        Plant("mild", "model", r"triu\(1\)", "triu(2)", kinds=("language-model",)),
+        Plant("middle", "model", r"attn_mask=future, ", "", kinds=("language-model",)),
     ),
     treatment=Treatment("causal_mask", {}, moves="loss", direction="up"),
     decides_with=("tokens",),

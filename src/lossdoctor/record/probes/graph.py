@@ -55,13 +55,14 @@ def describe_graph(loss: Tensor) -> dict[str, Any]:
         [3, 3]
     """
     region = list(_loss_nodes(loss.grad_fn))
-    found, complete = _leaves(loss, MOST_NODES)
+    found, seen, complete = _leaves(loss, MOST_NODES)
     return {
         "broadcast": list(_broadcasts(loss.grad_fn)),
         "ops": list(dict.fromkeys(node.name() for node in region))[:MOST_OPS],
         "probability_op": _probability(region),
         "leaves": len(found),
         "complete": complete,
+        "packed": any("PackPaddedSequence" in node.name() for node in seen),
         "requires_grad": loss.requires_grad,
     }
 
@@ -78,9 +79,10 @@ def leaves(loss: Tensor) -> list[Tensor]:
     return _leaves(loss, MOST_LEAF_NODES)[0]
 
 
-def _leaves(loss: Tensor, most: int) -> tuple[list[Tensor], bool]:
+def _leaves(loss: Tensor, most: int) -> tuple[list[Tensor], set[Any], bool]:
+    """Return the leaves, the nodes that were walked through, and whether that was all of them."""
     if loss.grad_fn is None:
-        return ([loss] if loss.requires_grad else []), True
+        return ([loss] if loss.requires_grad else []), set(), True
     seen, todo = {loss.grad_fn}, [loss.grad_fn]
     found: dict[int, Tensor] = {}
     while todo and len(seen) <= most:
@@ -92,7 +94,7 @@ def _leaves(loss: Tensor, most: int) -> tuple[list[Tensor], bool]:
             if following is not None and following not in seen:
                 seen.add(following)
                 todo.append(following)
-    return list(found.values()), not todo
+    return list(found.values()), seen, not todo
 
 
 def _loss_nodes(start: Any) -> Iterator[Any]:

@@ -7,10 +7,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from lossdoctor.core.fault import Treatment
 from lossdoctor.trials.hooks import Hooks, sequence_number
 
-USUAL = Treatment("detach_losses", {}, moves="memory", direction="down", safety="safe")
 _SUMS = ("__add__", "__radd__", "__iadd__")
 
 

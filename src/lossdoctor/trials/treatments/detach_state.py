@@ -7,10 +7,8 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from lossdoctor.core.fault import Treatment
 from lossdoctor.trials.hooks import Hooks, sequence_number
 
-USUAL = Treatment("detach_state", {}, moves="step_time", direction="down", safety="changes-results")
 _RECURRENT = (nn.RNN, nn.LSTM, nn.GRU, nn.RNNCell, nn.LSTMCell, nn.GRUCell)
 
 

@@ -9,10 +9,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from lossdoctor.core.fault import Treatment
 from lossdoctor.trials.hooks import Hooks
-
-USUAL = Treatment("no_grad_in_validation", {}, moves="memory", direction="down", safety="safe")
 
 
 def apply(hooks: Hooks) -> None:
