@@ -84,6 +84,49 @@ model = Adapted()
 """
 THROUGH = "x.requires_grad_(); loss = nn.functional.cross_entropy(model(x), y)"
 
+SCORE = """
+model.eval()
+right = 0
+with torch.no_grad():
+    for start in range(0, 600, 100):
+        outputs = model(inputs[start:start + 100])
+        right += (torch.softmax(outputs, dim=AXIS).argmax(dim=1) == labels[start:start + 100]).sum().item()
+model.train()
+"""
+TINY = PARTS["data"] + "inputs = inputs * 0.002"
+LEAK = PARTS["data"] + "inputs = torch.cat([inputs, labels[:, None] + 0.02 * torch.randn(600, 1)], 1)"
+RARE = "inputs = torch.randn(1500, 12); labels = (inputs[:, 0] + inputs[:, 1] > 2.4).long()"
+SPLIT = PARTS["data"] + "seen = labels < 2; unseen, strange = inputs[~seen], labels[~seen]; inputs, labels = inputs[seen], labels[seen]"
+UNSEEN = """
+with torch.no_grad():
+    x, y = unseen, strange
+    right = (model(x).argmax(1) == y).float().mean().item()
+"""
+PICTURES = """
+low = torch.randn(600, 3, 4, 4)
+labels = (low[:, 0, 0, 0] > low[:, 0, 3, 3]).long()
+inputs = nn.functional.interpolate(low, size=(16, 16), mode="bilinear")HOW
+"""
+PICTURE_MODEL = "model = nn.Sequential(nn.Conv2d(3, 8, 3, 2), nn.ReLU(), nn.Conv2d(8, 8, 3), nn.ReLU(), nn.Flatten(), nn.Linear(200, 2))"
+TEXTS = """
+inputs = torch.randint(1, 20, (600, 12))
+lengths = torch.randint(4, 12, (600,))
+inputs[torch.arange(12)[None] >= lengths[:, None]] = 0
+labels = (inputs == 7).any(1).long() + (inputs == 3).any(1).long()
+"""
+READER = """
+class Reader(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.tokens, self.places = nn.Embedding(20, 16), nn.Embedding(12, 16)
+        self.layer = nn.TransformerEncoderLayer(16, 2, 32, batch_first=True)
+        self.head = nn.Linear(16, 3)
+    def forward(self, ids):
+        values = self.tokens(ids) + self.places(torch.arange(12))
+        return self.head(self.layer(values, src_key_padding_mask=MASK)[:, 0])
+model = Reader()
+"""
+
 SICK = {
     "no-nonlinearity": {
         "linear layers": {"model": LINEAR},
@@ -137,8 +180,24 @@ SICK |= {
     "worker-seeds-equal": {"a generator of its own": {"loader": DRAWS}},
     "nothing-trainable": {"adapters beside the way": {"model": ADAPTER, "loss": THROUGH, "optimizer": PLAIN}},
 }
+SICK |= {
+    "metric-wrong": {"over the rows": {"validate": SCORE.replace("AXIS", "0")}},
+    "inputs-constant": {"all alike": {"data": PARTS["data"] + "inputs = torch.ones_like(inputs)"}, "divided twice": {"data": TINY}},
+    "leaky-feature": {"the label": {"data": LEAK, "model": PARTS["model"].replace("12", "13", 1)}},
+    "class-imbalance": {"one in twenty": {"data": RARE, "optimizer": PLAIN.replace("0.5", "0.01")}},
+    "split-shift": {"a class is missing": {"data": SPLIT, "validate": UNSEEN}},
+    "axes-scrambled": {"a view": {"data": PICTURES.replace("HOW", ".permute(0, 2, 3, 1).reshape(600, 3, 16, 16)"), "model": PICTURE_MODEL}},
+    "padding-mask-wrong": {"no mask": {"data": TEXTS, "model": READER.replace("MASK", "None")}},
+}
 HEALTHY = {
     "as it is": {},
+    "a score over classes": {"validate": SCORE.replace("AXIS", "1")},
+    "small, behind a norm": {"data": TINY, "model": PARTS["model"].replace("nn.Linear", "nn.BatchNorm1d(12), nn.Linear", 1)},
+    "an amount that decides": {"data": "inputs = torch.randn(600, 12); labels = (inputs[:, 0] > 0).long()"},
+    "rare and learnt": {"data": RARE, "optimizer": PARTS["optimizer"].replace("3e-3", "2e-2")},
+    "split well": {"validate": UNSEEN.replace("unseen, strange", "inputs[:100], labels[:100]")},
+    "pictures": {"data": PICTURES.replace("HOW", ""), "model": PICTURE_MODEL},
+    "masked": {"data": TEXTS, "model": READER.replace("MASK", "ids == 0")},
     "grades as amounts": {
         "data": GRADES,
         "model": NUMBER.replace("END", ""),

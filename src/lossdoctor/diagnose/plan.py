@@ -17,11 +17,15 @@ ORDER = (
     "flow",
     "objective",
     "guess",
+    "axes",
+    "padding",
     "mixing",
     "tokens",
     "stress",
     "standardise",
+    "prepared",
     "held_out",
+    "answers",
     "memorise",
     "terms",
     "rate",
@@ -30,7 +34,7 @@ ORDER = (
     "throughput",
 )
 # Done whatever is suspected, for what they find leaves no trace in the curves.
-ALWAYS = ("linear", "flow", "objective", "mixing", "tokens", "stress", "held_out", "terms")
+ALWAYS = ("linear", "flow", "objective", "axes", "padding", "mixing", "tokens", "stress", "prepared", "held_out", "answers", "terms")
 # What `check` does: all that could settle what is open. What a machine gives is `lossdoctor machine`'s question.
 CHECKS = ("look", "loader", *(name for name in ORDER if name != "throughput"), "accumulation", "precision", "memory", "rate_range")
 

@@ -11,6 +11,8 @@ from lossdoctor.experiments.replay import Deadline, Replay, without_dropout
 
 MOST_LAYERS = 200
 _STEP = 1e-3  # Adam's rate for the size of an update
+# Layers whose first axis holds their units; of positions, tables and weights made by hand it may hold anything.
+_OF_UNITS = ("Linear", "Conv1d", "Conv2d", "Conv3d", "RNN", "LSTM", "GRU", "MultiheadAttention")
 _SHAKE = 0.5  # of a weight's spread, or this much where it has none: enough to change a decision that a gradient does not pass
 _UNCHANGED = 1e-6  # relative change of the loss that is rounding
 _STEPS = 8  # of Adam, after which units that can part have parted
@@ -32,7 +34,8 @@ def measure(replay: Replay, deadline: Deadline, parameters: dict[str, Any]) -> d
     loss.backward()  # type: ignore[no-untyped-call]
     named = [(name, kind, parameter) for model in models for name, kind, parameter in _parameters(model) if parameter.requires_grad]
     layers = [_layer(name, kind, parameter) for name, kind, parameter in named if parameter.dim() > 1][:MOST_LAYERS]
-    alike = [name for name, _, parameter in named if parameter.dim() > 1 and _alike(parameter)]
+    units = [(name, parameter) for name, kind, parameter in named if parameter.dim() > 1 and kind.endswith(_OF_UNITS)]
+    alike = [name for name, parameter in units if _alike(parameter)]
     cut = _cut(replay, [(name, parameter) for name, _, parameter in named if parameter.grad is None], models)
     return {
         "loss": float(loss.detach()),

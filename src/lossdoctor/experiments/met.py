@@ -28,6 +28,7 @@ class Met:
         calls: how many known loss calls the step has.
         others: how many other tensors from outside go by rows: weights, masks, returns.
         loss: with its graph.
+        ignored: the class number that does not count.
     """
 
     kind: str
@@ -36,6 +37,7 @@ class Met:
     calls: int
     others: int
     loss: Tensor
+    ignored: int = -100
 
 
 def meeting(replay: Replay, models: list[nn.Module], batch: Batch) -> Met:
@@ -45,6 +47,7 @@ def meeting(replay: Replay, models: list[nn.Module], batch: Batch) -> Met:
         ReplayRefused: no output and target were found.
     """
     calls: list[tuple[str, Any, Any]] = []
+    ignored: list[int] = []
     outputs: list[Tensor] = []
 
     def watch(name: str, args: Sequence[Any], kwargs: Mapping[str, Any], result: Any) -> None:
@@ -53,6 +56,7 @@ def meeting(replay: Replay, models: list[nn.Module], batch: Batch) -> Met:
             wanted = args[1] if len(args) > 1 else kwargs.get("target")
             if isinstance(given, Tensor) and isinstance(wanted, Tensor):
                 calls.append((name, given, wanted))
+                ignored.append(int(kwargs.get("ignore_index", args[4] if len(args) > 4 and isinstance(args[4], int) else -100)))
 
     handles = [model.register_forward_hook(lambda module, args, result: outputs.extend(tensors(result))) for model in models]
     try:
@@ -64,7 +68,7 @@ def meeting(replay: Replay, models: list[nn.Module], batch: Batch) -> Met:
     constants = [batch.program.constants[number] for number in row_constants(batch.program, batch.rows)]
     others = max(0, sum(not counts_up(each) for each in constants) - len(inputs(batch)) - 1)
     if calls:
-        return Met(*calls[-1], calls=len(calls), others=others, loss=value.sum())
+        return Met(*calls[-1], calls=len(calls), others=others, loss=value.sum(), ignored=ignored[-1])
     return _by_hand(batch, outputs, others, value.sum())
 
 
@@ -109,7 +113,13 @@ def pull(met: Met) -> float | None:
         kept = (labels >= 0) & (labels < scores.shape[1])
         way = nn.functional.one_hot(labels[kept], scores.shape[1]).double() - scores[kept].softmax(1)
         return _cosine(downhill[kept], way)
-    return _cosine(downhill, wanted.double().reshape(given.shape) - given) if given.numel() == wanted.numel() else None
+    if given.numel() != wanted.numel():
+        return None
+    target = wanted.double().reshape(given.shape)
+    cosines = [_cosine(downhill, target - given)]
+    if bool(((target == 0) | (target == 1)).all()):  # of yes and no the outputs may be logits
+        cosines.append(_cosine(downhill, target - given.sigmoid()))
+    return max((each for each in cosines if each is not None), key=abs, default=None)
 
 
 def _cosine(one: Tensor, other: Tensor) -> float | None:

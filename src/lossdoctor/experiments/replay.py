@@ -94,6 +94,10 @@ class Replay:
                 reinitialise(model)
         return models
 
+    def now(self) -> list[nn.Module]:
+        """Return copies of the models as they are: with the weights that they were trained to."""
+        return [self._copy(self.captures.models[number]) for number in self.batches[0].modules]
+
     def _copy(self, original: nn.Module) -> nn.Module:
         try:
             return copy.deepcopy(original)

@@ -51,6 +51,34 @@ class Response:
                 parameter.add_(torch.randn_like(parameter) * max(spread, SHAKE))
         self.outputs = self._run(self._constants)
 
+    def with_token(self, token: int, ids: Tensor) -> list[Tensor] | None:
+        """Return the outputs where a token's embedding is moved; None where no embedding takes these ids.
+
+        The token's own score is left as it was, since its weights may be those of the embedding.
+        """
+        taking: list[nn.Embedding] = []
+
+        def note(module: nn.Module, args: Any) -> None:
+            if isinstance(module, nn.Embedding) and args and isinstance(args[0], Tensor) and torch.equal(args[0].cpu(), ids.cpu()):
+                taking.append(module)
+
+        handles = [
+            part.register_forward_pre_hook(note) for model in self._models for part in model.modules() if isinstance(part, nn.Embedding)
+        ]
+        before = self._run(self._constants)
+        for handle in handles:
+            handle.remove()
+        if not taking:
+            return None
+        torch.manual_seed(0)
+        with torch.no_grad():
+            taking[0].weight[token] += torch.randn_like(taking[0].weight[token]) * max(float(taking[0].weight.std()), SHAKE)
+        after = self._run(self._constants)
+        for one, other in zip(before, after, strict=True):
+            if other.shape[-1] == taking[0].num_embeddings:
+                other[..., token] = one[..., token]
+        return after
+
     @property
     def draws(self) -> bool:
         """Tell whether the outputs are drawn, also in evaluation mode."""

@@ -21,7 +21,8 @@ Leave the layers' own start, or use `nn.init.kaiming_normal_` or `xavier_uniform
 
 When this is wrong
 ------------------
-A layer that gets no gradient in the first steps by design, and is the same in all its units.
+A layer that gets no gradient in the first steps by design, and is the same in all its units. Weights that a script makes by hand, without
+a layer of torch, are not looked at.
 """
 
 from __future__ import annotations

@@ -43,7 +43,7 @@ def detect(training: Training) -> Detection | None:
     sets = [frozenset(row["hashes"]) for row in looks]
     loader = training.fact("loader") or {}
     whole, size = loader.get("rows"), loader.get("batch_size") or len(sets[0])
-    if len(set(sets)) != 1 or not whole or not float(whole) > MORE * max(float(size), len(sets[0])):
+    if len(set(sets)) != 1 or len(sets[0]) < 2 or not whole or not float(whole) > MORE * max(float(size), len(sets[0])):
         return None
     span = (looks[0].step, looks[-1].step)
     note = f"the {len(sets[0])} rows of the first batch, of a data set of {int(whole)}"
