@@ -50,12 +50,12 @@ def script(**changes):
 
 def checked(source, seconds=30.0, select=()):
     """Watch a script in this process, do the experiments of a check, and diagnose it."""
-    from lossdoctor.diagnose import diagnose
-    from lossdoctor.experiments.replay import untouched
-    from lossdoctor.record import arm
     from lossdoctor.core.store import load_run
+    from lossdoctor.diagnose import diagnose
     from lossdoctor.diagnose.plan import CHECKS, parameters
+    from lossdoctor.experiments.replay import untouched
     from lossdoctor.experiments.workup import Workup
+    from lossdoctor.record import arm
 
     random.seed(0)
     np.random.seed(0)

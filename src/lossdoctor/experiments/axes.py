@@ -24,9 +24,9 @@ def measure(replay: Replay, deadline: Deadline, parameters: dict[str, Any]) -> d
     """Return how alike neighbours are along the axes that the first layer takes for ordered.
 
     Returns:
-        `layer` (kind), `shape` (of what enters it), `order` (correlation of neighbours, the lower of height and width, the higher of a series'
-        two axes), `undone` (the same after a view is undone), `last` (the same where the last axis holds the channels; None where it cannot),
-        `channels` (that the layer takes).
+        `layer` (kind), `shape` (of what enters it), `order` (correlation of neighbours, the lower of height and width, the higher of a
+        series' two axes), `undone` (the same after a view is undone), `last` (the same where the last axis holds the channels; None where
+        it cannot), `channels` (that the layer takes).
     """
     layer, entered = _first(replay)
     values = torch.nan_to_num(entered[:_ROWS].double())

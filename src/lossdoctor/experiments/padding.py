@@ -1,4 +1,4 @@
-"""Do the places that only fill up short rows take part? The filling's embedding is moved: what belongs to real tokens must stay as it is."""
+"""Do the places that only fill up short rows take part? Their embedding is moved: what belongs to real tokens must stay as it is."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ def measure(replay: Replay, deadline: Deadline, parameters: dict[str, Any]) -> d
     """Return how far outputs of real tokens move with the filling, and how much of the loss it makes up.
 
     Returns:
-        `token` (that fills), `end` (`right` or `left`), `share` (of the places), `moved` (largest change of an output that belongs to a real
-        token, or to a row, in spreads of the outputs; None where no embedding holds the token), `attends` (whether the model has attention),
-        `positions` (whether outputs belong to places), `counted` (share of the targets that count which lie on filling; None where targets
-        do not belong to places).
+        `token` (that fills), `end` (`right` or `left`), `share` (of the places), `moved` (largest change of an output that belongs to a
+        real token, or to a row, in spreads of the outputs; None where no embedding holds the token), `attends` (whether the model has
+        attention), `positions` (whether outputs belong to places), `counted` (share of the targets that count which lie on filling; None
+        where targets do not belong to places).
     """
     batch, ids = _filled(replay)
     token, end, filling = _filling(ids)

@@ -1,4 +1,4 @@
-"""Do the inputs carry anything? Their variation from row to row, and where there is little of it, a short training with standardised ones."""
+"""Do the inputs carry anything? How far rows differ, and where that is little, a short training with standardised inputs."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ def measure(replay: Replay, deadline: Deadline, parameters: dict[str, Any]) -> d
     """Return how far rows differ, and how far the loss falls with inputs as they are and standardised.
 
     Returns:
-        `rows`; `between` (root mean square over features of their spread over rows), `centre` (root mean square of their means); where `between`
-        is small: `own` and `standardised` (loss at the end of some steps), `start`, `guess` (None where not known), `steps`.
+        `rows`; `between` (root mean square over features of their spread over rows), `centre` (root mean square of their means); where
+        `between` is small: `own` and `standardised` (loss at the end of some steps), `start`, `guess` (None where not known), `steps`.
     """
     table = _rows(replay)
     between = float(table.var(0, unbiased=False).mean().sqrt())

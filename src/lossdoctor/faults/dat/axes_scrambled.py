@@ -34,8 +34,8 @@ from lossdoctor.core.fault import Detection, Example, Fault
 from lossdoctor.core.run import Experiment, Series, Training
 from lossdoctor.derive.strength import slope
 
-# Gain of the neighbours' correlation: at most .03 for 26 sound sets of images and series, .56 to .99 where a view is undone, .23 for photographs,
-# whose channels are much alike (measured).
+# Gain of the neighbours' correlation: at most .03 for 26 sound sets of images and series, .56 to .99 where a view is undone, .23 for
+# photographs, whose channels are much alike (measured).
 LITTLE, MUCH = 0.08, 0.2
 ORDERED = 0.4  # correlation that inputs with an order have (starting value)
 

@@ -11,9 +11,10 @@ were scaled before; a buffer is filled once, or never.
 
 How it is told apart
 --------------------
-The spread of each feature over the captured rows is measured. Rows that are all the same carry nothing. Where it is small, or small
-beside the mean, the captured batches are trained on twice, as they are and standardised. A fault is a loss that stays high and falls far with
-standardised inputs: a model that normalises by itself, or small units that do no harm, show no difference.
+The spread of each feature over the captured rows is measured. Rows that are all the same carry
+nothing. Where it is small, or small beside the mean, the captured batches are trained on twice, as they are and standardised. A fault is
+a loss that stays high and falls far with standardised inputs: a model that normalises by itself, or small units that do no harm, show no
+difference.
 
 What to do
 ----------

@@ -33,8 +33,8 @@ from lossdoctor.core.fault import Detection, Example, Fault
 from lossdoctor.core.run import Experiment, Series, Training
 from lossdoctor.derive.strength import slope
 
-# Gap between classes over the spread within: thresholds on amounts have 0 to .12, a label with a tenth of noise .5 to 3, with a twentieth 14 and
-# more (measured on nine made tables).
+# Gap between classes over the spread within: thresholds on amounts have 0 to .12, a label with a tenth of noise .5 to 3, with a twentieth
+# 14 and more (measured on nine made tables).
 THRESHOLD, COPY = 0.5, 2.0
 REST, EASY = 0.9, 0.97  # score of all other features, from which on the task is easy without it
 LEAST_ROWS, FEW = 100, 3
