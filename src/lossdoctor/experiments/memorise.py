@@ -9,18 +9,23 @@ from __future__ import annotations
 
 import math
 import statistics
+import time
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from lossdoctor.experiments.replay import Deadline, Replay, described, reinitialise, without_dropout
+from lossdoctor.experiments.replay import Deadline, Replay, ReplayRefused, described, reinitialise, without_dropout
+from lossdoctor.record.capture import Batch, inputs
 
 EXAMPLES = 16  # Karpathy's recipe: ten to fifty
 STEPS = 300
 RATES = (1e-2, 1e-3, 1e-4)  # the first decides most (field guide, measured)
 STARTS = 5
 PASSED = 0.01  # relative loss at which an example set counts as memorised; healthy loops reach it within 20 to 40 steps
+FEW, FEW_STEPS, FEW_RATE = 4, 10, 1e-3  # where steps are dear: examples, steps at least, one rate that suits large networks too
+SHORT = 32  # positions that are kept of a sequence then
+_AFFORDED = 40  # steps that must fit into the time for the full question
 _PATIENCE = 60  # steps without a gain of 1 % after which a rate is given up
 
 
@@ -32,6 +37,13 @@ def measure(replay: Replay, deadline: Deadline, parameters: dict[str, Any]) -> d
         `fresh` (list), `fresh_median`, `steps` (until memorised, from the own start), `kind` of the loss.
     """
     batches = _sixteen(replay)
+    models = replay.start()
+    begun = time.monotonic()
+    with without_dropout(models):
+        _loss(replay, models, batches).backward()  # type: ignore[no-untyped-call]
+    if _AFFORDED * (time.monotonic() - begun) > deadline.at - time.monotonic():
+        del models
+        return _few(replay, deadline)
     models = replay.start()
     with without_dropout(models):
         call = _call(replay, models, batches)
@@ -45,6 +57,60 @@ def measure(replay: Replay, deadline: Deadline, parameters: dict[str, Any]) -> d
     if fresh:
         facts |= {"fresh": fresh, "fresh_median": statistics.median(fresh)}
     return facts
+
+
+def _few(replay: Replay, deadline: Deadline) -> dict[str, Any]:
+    """Memorise four short examples at one rate, as many steps as the time allows; what did not get there says nothing.
+
+    Raises:
+        ReplayRefused: they were not memorised in time.
+    """
+    batch = replay.batches[0]
+    rows = torch.arange(min(FEW, batch.rows))
+    models = replay.start()
+    optimizer = torch.optim.Adam([each for model in models for each in model.parameters() if each.requires_grad], lr=FEW_RATE)
+    losses: list[float] = []
+    begun = time.monotonic()
+    with without_dropout(models):
+        constants = _shortened(replay, models, batch, rows)
+        while len(losses) < FEW_STEPS or not deadline.over:
+            optimizer.zero_grad()
+            loss = replay.loss_of(models, batch, constants, len(rows))
+            losses.append(float(loss.detach()))
+            if losses[-1] < PASSED * abs(losses[0]) or not math.isfinite(losses[-1]) or len(losses) > STEPS:
+                break
+            loss.backward()  # type: ignore[no-untyped-call]
+            optimizer.step()
+    own = min((each for each in losses if math.isfinite(each)), default=math.inf) / (abs(losses[0]) or 1.0)
+    if not own < PASSED:
+        took = time.monotonic() - begun
+        raise ReplayRefused(
+            f"{len(losses)} steps of {len(rows)} examples took {took:.0f} s and brought the loss to {own:.2f} of the first; "
+            "`lossdoctor check --workup-seconds 600` gives it more time"
+        )
+    return {"rows": len(rows), "guess": abs(losses[0]), "own": own, "steps": len(losses), "by_rate": {f"{FEW_RATE:g}": own}, "kind": None}
+
+
+def _shortened(replay: Replay, models: list[nn.Module], batch: Batch, rows: Tensor) -> list[Tensor]:
+    """Return the constants of some rows with their sequences cut; as they are where the model does not take them so."""
+    constants = replay.constants(batch, rows)
+    length = next((int(each.shape[1]) for each in inputs(batch) if each.dim() == 2 and not each.is_floating_point()), 0)
+    if length <= SHORT:
+        return constants
+    cut = [_cut(each, len(rows), length) for each in constants]
+    try:
+        with torch.no_grad():
+            value = float(replay.loss_of(models, batch, cut, len(rows)))
+    except (RuntimeError, IndexError, ValueError):
+        return constants
+    return cut if math.isfinite(value) else constants
+
+
+def _cut(tensor: Tensor, rows: int, length: int) -> Tensor:
+    """Cut what has a place for each position, flattened or not."""
+    if tensor.dim() > 1 and tensor.shape[:2] == (rows, length):
+        return tensor[:, :SHORT]
+    return tensor.reshape(rows, length)[:, :SHORT].flatten() if tensor.dim() == 1 and len(tensor) == rows * length else tensor
 
 
 def _sixteen(replay: Replay) -> list[tuple[int, Tensor]]:
