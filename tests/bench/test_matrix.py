@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from lossdoctor.bench import matrix
-from lossdoctor.bench.conditions import Condition, condition, suite
+from lossdoctor.bench.conditions import Condition, condition, pair, suite
 from lossdoctor.bench.demo import demo_rows
 from lossdoctor.bench.edit import recipes
 from lossdoctor.bench.matrix import Outcome, Row, rows, run_row, run_rows
@@ -100,3 +100,12 @@ def test_recipes_learn(name: str, tmp_path: Path) -> None:
     done = subprocess.run([sys.executable, "train.py"], cwd=tmp_path, capture_output=True, text=True, check=True)
     assert float(done.stdout.split()[-1]) > LEAST[name]
     assert ast.get_docstring(ast.parse(recipes()[name].source))
+
+
+def test_a_pair_plants_both_and_is_named_where_both_are_among_the_findings() -> None:
+    laid = rows([DIGITS], [pair("zero-grad-missing", "input-bottleneck")], ("middle",), [0])
+    assert "optimizer.zero_grad()" not in laid[0].source
+    assert "sleep" in laid[0].source
+    both = (("zero-grad-missing", "error", 1.0), ("input-bottleneck", "warning", 0.9))
+    assert Outcome(laid[0], "zero-grad-missing", both).named
+    assert not Outcome(laid[0], "zero-grad-missing", both[:1]).named

@@ -17,7 +17,7 @@ from lossdoctor.bench.inefficiencies import LEVELS, inefficiencies
 from lossdoctor.bench.speed import Gained, gained, row_seconds
 from lossdoctor.cli import group
 from lossdoctor.core.fault import Level
-from lossdoctor.core.run import Row, Run, Series, Training
+from lossdoctor.core.run import Run, Series, Training
 
 PLANTED = list(inefficiencies().values())
 
@@ -42,18 +42,14 @@ def test_a_prediction_is_near_within_a_fifth_or_three_hundredths_of_the_step() -
     assert not row(0.0, math.nan).near
 
 
-def made(step: float, queued: float) -> Run:
+def made(step: float, queued: float = 0.0) -> Run:
     steps = list(range(101))
-    signals = {
-        "wall": Series.of([step * i for i in steps]),
-        "batch_rows": Series.of([10.0] * 101),
-        "queued_seconds": Series.of([queued * i for i in steps[::10]], steps[::10]),
-    }
-    return Run(trainings=[Training(signals=signals, rows={"validation": [Row(3, {"seconds": 1.0})]})])
+    signals = {"wall": Series.of([(step + queued) * i for i in steps]), "batch_rows": Series.of([10.0] * 101)}
+    return Run(facts={"queued": [queued * i for i in steps]}, trainings=[Training(signals=signals)])
 
 
 def test_time_in_which_other_work_held_the_core_is_no_cost() -> None:
-    assert row_seconds(made(0.3, 0.1)) == pytest.approx(0.02)
+    assert row_seconds(made(0.2, 0.1)) == pytest.approx(0.02)
     assert math.isnan(row_seconds(Run()))
 
 
@@ -64,8 +60,8 @@ def test_a_row_takes_the_first_cause_that_costs_time_or_memory(monkeypatch: pyte
         {**present, "family": "PRF", "slug": "padding-waste", "gain": {"time": 0.5}},
         {**present, "family": "PRF", "slug": "launch-bound"},
     ]
-    runs = iter([({"findings": findings}, made(0.2, 0.0), ""), ({"findings": []}, made(0.1, 0.0), "")])
-    monkeypatch.setattr(speed, "_run", lambda source, options: next(runs))
+    monkeypatch.setattr(speed, "_run", lambda source, options: ({"findings": findings}, Run(), ""))
+    monkeypatch.setattr(speed, "timed", lambda source: made(0.2 if "pad(" in source else 0.1))
     found = gained(inefficiencies()["padding"], "mild", 0, ())
     assert (found.said, found.named, found.predicted, found.near) == ("padding-waste", True, 0.5, True)
 

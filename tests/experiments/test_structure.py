@@ -56,6 +56,30 @@ def test_attention_without_a_mask_leaks(text, causal, slugs):
     assert present("tokens", held) == slugs
 
 
+class Flat(nn.Module):
+    """Give outputs with examples and positions in one dimension."""
+
+    def __init__(self, model, time_first=False):
+        super().__init__()
+        self.model, self.time_first = model, time_first
+
+    def forward(self, tokens):
+        output = self.model(tokens)
+        return (output.transpose(0, 1) if self.time_first else output).flatten(0, 1)
+
+
+@pytest.mark.parametrize(("causal", "slugs"), [(True, set()), (False, {"causal-leak"})])
+def test_outputs_of_all_positions_in_one_dimension_are_told_apart(text, causal, slugs):
+    assert present("tokens", train(Flat(Attention(causal)), text[:, :-1], text[:, 1:], token_loss, steps=4)) == slugs
+
+
+def test_positions_before_examples_in_one_dimension_say_nothing_of_the_future(text):
+    def loss(output, target):
+        return functional.cross_entropy(output, target.transpose(0, 1).reshape(-1))
+
+    assert present("tokens", train(Flat(Attention(True), time_first=True), text[:, :-1], text[:, 1:], loss, steps=4)) == set()
+
+
 def test_positions_that_start_at_zero_are_positions(text):
     model = Attention(True)
     nn.init.zeros_(model.positions)

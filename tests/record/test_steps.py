@@ -18,6 +18,7 @@ from torch.utils.checkpoint import checkpoint
 from torch.utils.data import DataLoader, Dataset, TensorDataset
 
 from lossdoctor.core.run import Training
+from lossdoctor.record import arm
 
 
 def test_losses_of_a_plain_loop_are_recorded_exactly(tmp_path: Path) -> None:
@@ -415,3 +416,15 @@ def test_a_slow_collate_function_is_told_from_slow_rows_and_put_back(collate: An
     run, _ = recorded(tmp_path, loop)
     assert (run.facts["collate_share"] > 0.5) == (collate is not None)
     assert iterators[0]._dataset_fetcher.collate_fn is loader.collate_fn
+
+
+def test_what_probes_compute_is_no_part_of_the_captured_step(tmp_path: Path) -> None:
+    recorder = arm(tmp_path / "runs", script="loop", budget=100.0)
+    try:
+        steps(network(), 5)
+        held = recorder.captures
+        assert held is not None
+        names = [getattr(each.call, "__name__", each.call) for each in held.batches[0].program.instructions]
+    finally:
+        recorder.stop()
+    assert names == [0, "cross_entropy"]

@@ -57,6 +57,17 @@ def test_cut_penalty_scales_all_but_the_known_loss(weight: float) -> None:
     assert hooks.acted == {"cut_penalty"}
 
 
+def test_cut_penalty_finds_a_term_that_the_script_holds_no_longer() -> None:
+    x = torch.ones(3, requires_grad=True)
+    with treated("cut_penalty", factor=0.1):
+        for _ in range(3):
+            x.grad = None
+            loss = nn.functional.mse_loss(x, torch.zeros(3)) + 5 * x.square().sum()
+            loss.backward()
+            assert x.grad is not None
+            assert x.grad.tolist() == pytest.approx([2 / 3 + 1] * 3)
+
+
 def test_cut_penalty_leaves_alone_what_has_no_single_main_term() -> None:
     x = torch.randn(5, 2, requires_grad=True)
 
@@ -242,7 +253,7 @@ def test_parameters_are_worked_out_from_the_run() -> None:
     assert fit("finite_inputs", Training(rows={"batch": [Row(0, {"inputs": [code]})]})) == ("finite_inputs", {"code": -999.0})
     assert fit("finite_inputs", Training()) == ("finite_inputs", {})
     terms = Training(experiments={"terms": Experiment("terms", "done", 1.0, {"share": 0.9})})
-    assert fit("cut_penalty", terms)[1]["factor"] == pytest.approx(0.1 / 9)
+    assert fit("cut_penalty", terms)[1]["factor"] == pytest.approx(0.01 / 9)
 
 
 def test_dead_units_start_anew_or_leak() -> None:

@@ -103,6 +103,22 @@ def test_a_treatment_that_found_nothing_to_change_refutes_nothing(monkeypatch: p
     assert "found nothing to change: clip" in found.reason
 
 
+def test_an_arm_that_was_cut_short_is_compared_at_its_last_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    def run_arm(plan: Plan, treatments: Any, number: int, edited: bool = False, work: Any = None) -> Arm:
+        names = tuple(value["name"] for value in treatments)
+        steps = 100 if names else plan.steps
+        return Arm(learnt(0.1, steps, names), 0, 1.0, "the repetition ran out of time" if names else "", cut=bool(names))
+
+    monkeypatch.setattr(trial, "run_arm", run_arm)
+    found = run_trial(Pairs(plan(), learnt(0.1), ask()))
+    # Alike as far as both went, which tells nothing of the rest.
+    assert (found.verdict, found.steps) == ("unclear", 100)
+    assert found.pairs[0]["effect"] == 0.0
+    assert found.reason == "the time was up after 100 of 400 steps, which show no effect yet"
+    monkeypatch.setattr(trial, "run_arm", lambda *rest: Arm(learnt(0.1, 5, ("clip",)), 0, 1.0, "", cut=True))
+    assert run_trial(Pairs(plan(), learnt(0.1), ask())).reason == "the repetition ran out of time after 5 steps"
+
+
 def test_a_repetition_that_fails_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(trial, "run_arm", lambda *rest: Arm(None, 0, 1.0, "the repetition ran out of time"))
     found = run_trial(Pairs(plan(), learnt(1.0), ask()))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from lossdoctor.bench.edit import Recipe
 from lossdoctor.core.diagnosis import HEALTHY
@@ -42,7 +42,18 @@ WATCHING = (
     "overfitting",
     "too-few-examples",
 )
-SUITES = ("ten", "watching", "all", "confirm")
+# Two faults at once, the first of which does not explain the second (the shared pairs P-01 and P-05 among them).
+PAIRS = (
+    ("zero-grad-missing", "input-bottleneck"),
+    ("lr-too-low", "labels-meaningless"),
+    ("lr-too-low", "input-bottleneck"),
+    ("labels-meaningless", "input-bottleneck"),
+    ("inputs-unscaled", "input-bottleneck"),
+    ("zero-grad-missing", "labels-meaningless"),
+    ("model-too-small", "input-bottleneck"),
+    ("dead-units", "too-few-examples"),
+)
+SUITES = ("ten", "watching", "all", "pairs", "confirm")
 
 
 @dataclass(frozen=True)
@@ -53,6 +64,7 @@ class Condition:
         name: what the table calls it.
         plants: source edits; empty for `healthy`.
         accepted: verdicts that name it.
+        beside: a second condition that is planted with it, where two faults are to be named at once.
 
     Example:
         >>> condition("healthy").accepted
@@ -62,10 +74,16 @@ class Condition:
     name: str
     plants: tuple[Plant, ...]
     accepted: tuple[str, ...]
+    beside: Condition | None = None
 
     def plant_for(self, recipe: Recipe, level: Level) -> Plant | None:
         """Return the first plant of a level that is meant for a recipe, or None."""
         return next((plant for plant in self.plants if plant.level == level and recipe.takes(plant)), None)
+
+    def plants_for(self, recipe: Recipe, level: Level) -> tuple[Plant, ...]:
+        """Return the plants of a level for a recipe, one for each condition; empty where any is not meant for it."""
+        found = [each.plant_for(recipe, level) for each in (self, self.beside) if each is not None]
+        return tuple(plant for plant in found if plant is not None) if None not in found else ()
 
 
 def condition(name: str, planted_by: str | None = None) -> Condition:
@@ -85,6 +103,17 @@ def condition(name: str, planted_by: str | None = None) -> Condition:
     return Condition(called, fault.plants, _accepted(called, fault.slug))
 
 
+def pair(one: str, other: str) -> Condition:
+    """Build the condition of two faults at once.
+
+    Example:
+        >>> pair("lr-too-low", "input-bottleneck").name
+        'lr-too-low + input-bottleneck'
+    """
+    first = condition(one)
+    return replace(first, name=f"{one} + {other}", beside=condition(other))
+
+
 def _accepted(name: str, slug: str) -> tuple[str, ...]:
     # Planted by cutting the data, both names are right: too few examples is the cause and overfitting its symptom.
     if slug == "too-few-examples":
@@ -93,7 +122,7 @@ def _accepted(name: str, slug: str) -> tuple[str, ...]:
 
 
 def suite(name: str) -> list[Condition]:
-    """Return the conditions of a suite: `ten`, `watching`, `all` that have plants, or `confirm`, those that have a treatment as well.
+    """Return the conditions of a suite: `ten`, `watching`, `pairs`, `all` that have plants, or `confirm`, that have a treatment as well.
 
     Example:
         >>> len(suite("ten"))
@@ -103,6 +132,8 @@ def suite(name: str) -> list[Condition]:
         return [condition(name, planted_by) for name, planted_by in TEN.items()]
     if name == "watching":
         return [condition(slug) for slug in WATCHING if slug == HEALTHY or slug in faults()]
+    if name == "pairs":
+        return [condition(HEALTHY), *(pair(one, other) for one, other in PAIRS)]
     if name == "all":
         return [condition(HEALTHY), *(condition(slug) for slug, fault in faults().items() if fault.plants)]
     if name == "confirm":

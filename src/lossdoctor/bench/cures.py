@@ -35,7 +35,8 @@ _SORTED = r"\1\norder = y_train.argsort()\nx_train, y_train = x_train[order], y_
 _SCALED = r"^(x_train, x_test = \(x_train - mean\) / std, \(x_test - mean\) / std)$"
 
 _SLOW_AVERAGES = (
-    "initialise(model)\nfor norm in (each for each in model.modules() if isinstance(each, nn.BatchNorm2d)):\n    norm.momentum = 1e-5"
+    "initialise(model)\nfor norm in (each for each in model.modules() if isinstance(each, nn.BatchNorm2d)):\n"
+    "    norm.momentum = 1e-5\n    norm.running_var.fill_(25.0)"
 )
 
 _CURES = (

@@ -39,6 +39,7 @@ class Row:
         seed: the script's seed.
         source: the edited script.
         options: further options of `lossdoctor run`.
+        beside: findings that name a second fault, where one was planted.
 
     Example:
         >>> Row("digits", "healthy", ("healthy",), "", 0, "print()").seed
@@ -52,6 +53,7 @@ class Row:
     seed: int
     source: str = field(repr=False)
     options: tuple[str, ...] = ()
+    beside: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -82,8 +84,11 @@ class Outcome:
 
     @property
     def named(self) -> bool:
-        """Tell whether the verdict names what was planted."""
-        return self.verdict in self.row.accepted
+        """Tell whether the verdict names what was planted; of two faults, whether both are among the findings."""
+        if not self.row.beside:
+            return self.verdict in self.row.accepted
+        present = {slug for slug, _, _ in self.said}
+        return bool(present & set(self.row.accepted)) and bool(present & set(self.row.beside))
 
     def as_dict(self) -> dict[str, Any]:
         """Return the outcome for JSON: what was run without its source, what was said, and `named`."""
@@ -110,22 +115,25 @@ def rows(
     laid: list[Row] = []
     for recipe in recipes:
         for condition in conditions:
-            for level, plant in _plants(recipe, condition, levels):
-                sick = recipe if plant is None else recipe.planted(plant)
+            beside = condition.beside.accepted if condition.beside else ()
+            for level, plants in _plants(recipe, condition, levels):
+                sick = recipe
+                for plant in plants:
+                    sick = sick.planted(plant)
                 for seed in seeds:
                     source = sick.with_constant("SEED", seed).source
-                    laid.append(Row(recipe.name, condition.name, condition.accepted, level, seed, source, tuple(options)))
+                    laid.append(Row(recipe.name, condition.name, condition.accepted, level, seed, source, tuple(options), beside))
     return laid
 
 
-def _plants(recipe: Recipe, condition: Condition, levels: Sequence[Level]) -> Iterator[tuple[str, Plant | None]]:
+def _plants(recipe: Recipe, condition: Condition, levels: Sequence[Level]) -> Iterator[tuple[str, tuple[Plant, ...]]]:
     if condition.name == HEALTHY:
-        yield "", None
+        yield "", ()
         return
     for level in levels:
-        plant = condition.plant_for(recipe, level)
-        if plant is not None:
-            yield level, plant
+        plants = condition.plants_for(recipe, level)
+        if plants:
+            yield level, plants
 
 
 def run_rows(laid: Sequence[Row], jobs: int, executor: Executor | None = None) -> Iterator[Outcome]:

@@ -3,9 +3,9 @@
 Steps. A process trains a small network. The patches are taken out and put back in alternating blocks of 100 steps, the order
 within each pair drawn at random; the figure is the CPU time of all watched blocks over that of all others, with a 95 % interval
 by bootstrap over the pairs. One process differs from the next by more than that interval tells (where its memory lies decides which
-lines of the caches meet), so several are run and pooled, and their interval is Student's over the processes. CPU time, since others may use the machine; neighbouring blocks, since its speed drifts. The
-budget's clock stands still while the patches are out. The first steps, which are measured fully, belong to the start and not to
-this figure.
+lines of the caches meet), so several are run and pooled, and their interval is Student's over the processes. CPU time, since others
+may use the machine; neighbouring blocks, since its speed drifts. The budget's clock stands still while the patches are out. The first
+steps, which are measured fully, belong to the start and not to this figure.
 
 Start and end. A short script runs alternately under `python` and under `lossdoctor run` and tells the wall time at which it had
 imported torch, done 30 steps, and reached its last line. The differences of the medians are what the start costs; from the last

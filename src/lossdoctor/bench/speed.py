@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import math
+import os
+import sys
 import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -24,11 +26,14 @@ from lossdoctor.core.run import Run, Series
 from lossdoctor.core.store import load_run
 from lossdoctor.diagnose.across import main_training
 from lossdoctor.diagnose.engine import judge
+from lossdoctor.launch.child import repeat
 
 # A prediction counts where it is as near as this to the gain that was measured: relative, or a share of the step (issue 7).
 NEAR, NEAR_SHARE = 0.2, 0.03
 EPOCHS = 6
 SIMULATED = "item-each-step"  # what only an accelerator shows, on a made one
+PAIRS = 2  # of runs that are timed, one after the other
+TIMED_SECONDS, LIMIT_SECONDS = 5.0, 120.0  # of training in each; and until a run is given up
 WARM = 5  # steps in which caches fill
 # Faults that cost time or memory and nothing else; what is said of others is not asked here.
 FAMILIES = ("PRF", "MEM")
@@ -89,8 +94,8 @@ def gained(inefficiency: Inefficiency, level: Level, seed: int, options: Sequenc
     began = time.perf_counter()
     recipe = find_recipe(inefficiency.recipe).with_constant("SEED", seed).with_constant("EPOCHS", EPOCHS)
     plant = next(plant for plant in inefficiency.condition.plants if plant.level == level and recipe.takes(plant))
-    report, sick, why = _run(recipe.planted(plant).source, options)
-    _, mended, _ = _run(inefficiency.mended(recipe, level).source, ("--workup", "none"))
+    sick, mended = recipe.planted(plant).source, inefficiency.mended(recipe, level).source
+    report, watched, why = _run(sick, options)
     first = _first(report)
     gain: Mapping[str, float] = (first or {}).get("gain") or {}
     return Gained(
@@ -101,9 +106,9 @@ def gained(inefficiency: Inefficiency, level: Level, seed: int, options: Sequenc
         inefficiency.condition.accepted,
         said=first["slug"] if first else "",
         predicted=gain.get("time", 0.0),
-        measured=1 - row_seconds(mended) / row_seconds(sick),
+        measured=_saved([(row_seconds(timed(mended)), row_seconds(timed(sick))) for _ in range(PAIRS)]),
         memory=gain.get("memory", 0.0),
-        memory_measured=most_memory(sick) - most_memory(mended),
+        memory_measured=most_memory(watched) - most_memory(_run(mended, ("--workup", "none"))[1]) if gain.get("memory") else math.nan,
         seconds=time.perf_counter() - began,
         why=why,
     )
@@ -156,6 +161,27 @@ def _first(report: Mapping[str, Any]) -> dict[str, Any] | None:
     return next((dict(each) for each in present if each["family"] in FAMILIES or each["slug"] in OTHERS), None)
 
 
+def _saved(pairs: Sequence[tuple[float, float]]) -> float:
+    """Return the median of what mending saved in each pair of runs, the mended one first."""
+    known = [1 - mended / sick for mended, sick in pairs if sick > 0 and mended == mended]
+    return float(np.median(known)) if known else math.nan
+
+
+def timed(source: str) -> Run:
+    """Run a script for some seconds with hardly anything recorded but when its steps ended, and how long its thread waited for a core."""
+    with tempfile.TemporaryDirectory(prefix="lossdoctor-bench-", ignore_cleanup_errors=True) as kept:
+        folder, scratch = Path(kept) / "script", Path(kept) / "scratch"
+        folder.mkdir()
+        scratch.mkdir()
+        (folder / "train.py").write_text(source, encoding="utf-8")
+        private = {"argv": ["train.py"], "module": False, "cwd": str(folder), "python": sys.executable}
+        private["environ"] = os.environ | {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
+        (folder / "private.json").write_text(json.dumps(private))
+        stop = {"name": "stop", "parameters": {"seconds": TIMED_SECONDS}}
+        ended = repeat(folder, scratch, [stop], LIMIT_SECONDS, treats="lossdoctor.machine.levers")
+        return load_run(ended.folder) if ended.folder is not None else Run()
+
+
 def row_seconds(run: Run) -> float:
     """Return what a row of training takes, its part of the validation included; NaN where that is not known.
 
@@ -165,15 +191,10 @@ def row_seconds(run: Run) -> float:
     wall, rows = (training.signals.get(name, Series.of([])).finite() for name in ("wall", "batch_rows")) if training else (None, None)
     if training is None or wall is None or rows is None or len(wall) <= WARM + 1 or not len(rows):
         return math.nan
-    queued = training.signals.get("queued_seconds", Series.of([])).finite()
-    late = queued.steps >= WARM
-    if late.sum() < 2:
-        seconds, steps = wall.last - wall.values[WARM], wall.steps[-1] - wall.steps[WARM]
-    else:  # both over the same steps, for a machine is not busy all the time
-        ends = queued.steps[late][[0, -1]]
-        spans = (np.diff(np.interp(ends, wall.steps, wall.values)), np.diff(queued.values[late][[0, -1]]))
-        seconds, steps = float(spans[0][0] - spans[1][0]), ends[1] - ends[0]
-    return float(max(0.0, seconds) / float(steps) / rows.values.mean())
+    queued = run.facts.get("queued") or []
+    held = queued[-1] - queued[WARM] if len(queued) == len(wall) else 0.0
+    seconds = (wall.last - wall.values[WARM] - held) / float(wall.steps[-1] - wall.steps[WARM])
+    return float(max(0.0, seconds) / rows.values.mean())
 
 
 def most_memory(run: Run) -> float:

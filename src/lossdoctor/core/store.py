@@ -6,12 +6,14 @@ import base64
 import binascii
 import json
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from lossdoctor.core.errors import LossdoctorError
+from lossdoctor.core.ranks import join_ranks
 from lossdoctor.core.run import Experiment, Run, Series, Training
 from lossdoctor.core.run import Row as StructuredRow
 
@@ -19,11 +21,12 @@ FORMAT = 1
 _SPECIAL = {"nan": float("nan"), "inf": float("inf"), "-inf": float("-inf")}
 
 
-def load_run(folder: Path) -> Run:
+def load_run(folder: Path, alone: bool = False) -> Run:
     """Read the run in a folder.
 
     Args:
         folder: a run folder as `record/writer.py` leaves it, finished or not.
+        alone: leave out what the other ranks of a distributed training recorded.
 
     Raises:
         LossdoctorError: where the folder holds no run, or one of a newer format.
@@ -45,6 +48,8 @@ def load_run(folder: Path) -> Run:
         for line in _lines(segment):
             tracks.take(line)
     run.trainings = _trainings(tracks)
+    if not alone and "rank" in run.facts:
+        join_ranks(run, folder, partial(load_run, alone=True))
     for training in run.trainings:
         for part in (training, *training.roles):
             part.run_facts = run.facts

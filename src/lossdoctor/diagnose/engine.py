@@ -42,7 +42,7 @@ def diagnose(run: Run, *, select: Sequence[str] = (), ignore: Sequence[str] = ()
         'undetermined'
     """
     chosen = choose(select, ignore)
-    diagnosis = Diagnosis(notes=list(run.notes), run=dict(run.facts))
+    diagnosis = Diagnosis(notes=list(run.notes), run={name: value for name, value in run.facts.items() if name != "ranks"})
     attempt = _Attempt(diagnosis)
     failed = [attempt("failed", partial(vitals.failed, each), False) for each in run.trainings]
     judged = {fault.slug: [judge(fault, training, mode) for training in run.trainings] for fault in chosen}

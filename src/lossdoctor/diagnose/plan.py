@@ -8,10 +8,11 @@ from typing import Any
 from lossdoctor.core.diagnosis import UNDETERMINED, Diagnosis
 from lossdoctor.core.fault import faults
 from lossdoctor.core.run import Training
+from lossdoctor.derive.dead import dead_throughout
 from lossdoctor.derive.level import expected_level
 
 # Cheapest first: what each took on small problems, one busy core
-# (.02, .02, .2, .1, .1, .1, .1, .03, .5, .3 to 5, 0 or 3, 1, 1, 1 to 3, 3 to 6 s).
+# (.02, .02, .2, .1, .01, .1, .1, .1, .1, .03, .01 to 2, .5, .1, .3 to 5, 0 or 3, 1, 1, 1 to 3, 1 to 5, 3 to 6 s).
 ORDER = (
     "linear",
     "flow",
@@ -31,6 +32,7 @@ ORDER = (
     "rate",
     "unseen",
     "baseline",
+    "widen",
     "throughput",
 )
 # Done whatever is suspected, for what they find leaves no trace in the curves.
@@ -48,19 +50,21 @@ def next_experiment(diagnosis: Diagnosis, training: Training, full: bool = False
         full: do all of them, whatever is open.
         asked: those that were done or tried.
     """
-    wanted = set(ORDER) if full else {*ALWAYS, *_wanted(diagnosis)}
-    if expected_level(training) is None:  # no known loss tells what guessing gives
-        wanted.add("guess")
-    return next((name for name in ORDER if name in wanted and name not in asked), None)
+    if full:
+        return next((name for name in ORDER if name not in asked), None)
+    always = {*ALWAYS, "guess"} if expected_level(training) is None else set(ALWAYS)  # no known loss tells what guessing gives
+    groups = [always, *_settling(diagnosis)]
+    return next((name for wanted in groups for name in ORDER if name in wanted and name not in asked), None)
 
 
-def _wanted(diagnosis: Diagnosis) -> set[str]:
-    """Return the experiments that would settle a suspicion; all that any fault asks for where the training failed and nothing says why."""
-    settles = {slug: fault.decides_with for slug, fault in faults().items()}
+def _settling(diagnosis: Diagnosis) -> list[set[str]]:
+    """Return what would settle each suspicion, the most probable first; then all that any fault asks for, where nothing is found."""
+    settles = {slug: set(fault.decides_with) for slug, fault in faults().items()}
+    open_ones = sorted((each for each in diagnosis.findings if each.status == "suspected"), key=lambda each: -each.probability)
+    groups = [settles.get(finding.slug, set()) for finding in open_ones]
     if diagnosis.verdict == UNDETERMINED:
-        return {name for names in settles.values() for name in names}
-    open_ones = [finding for finding in diagnosis.findings if finding.status == "suspected"]
-    return {name for finding in open_ones for name in settles.get(finding.slug, ())}
+        groups.append({name for names in settles.values() for name in names})
+    return groups
 
 
 def parameters(training: Training) -> dict[str, Any]:
@@ -81,7 +85,7 @@ def parameters(training: Training) -> dict[str, Any]:
     rates = training.signals.get("lr")
     if rates is not None and len(rates):
         found["settings"]["lr"] = rates.first
-    found["fresh"] = _dead_start(training)
+    found["fresh"] = _dead_start(training) or dead_throughout(training)
     limits = training.signals.get("clip_limit")
     if limits is not None and len(limits.finite()):
         found["clip"] = limits.finite().first

@@ -10,21 +10,25 @@ from __future__ import annotations
 import math
 import statistics
 import time
+from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from lossdoctor.experiments.replay import Deadline, Replay, ReplayRefused, described, reinitialise, without_dropout
-from lossdoctor.record.capture import Batch, inputs
+from lossdoctor.experiments.few import memorise_few
+from lossdoctor.experiments.replay import Deadline, Replay, described, reinitialise, without_dropout
+from lossdoctor.experiments.standardise import standardise
+from lossdoctor.record.capture import inputs
+
+Change = Callable[[Tensor], Tensor]
 
 EXAMPLES = 16  # Karpathy's recipe: ten to fifty
 STEPS = 300
 RATES = (1e-2, 1e-3, 1e-4)  # the first decides most (field guide, measured)
 STARTS = 5
+FAILED = 0.05  # healthy models get to a fifth of this (field guide, measured)
 PASSED = 0.01  # relative loss at which an example set counts as memorised; healthy loops reach it within 20 to 40 steps
-FEW, FEW_STEPS, FEW_RATE = 4, 10, 1e-3  # where steps are dear: examples, steps at least, one rate that suits large networks too
-SHORT = 32  # positions that are kept of a sequence then
 _AFFORDED = 40  # steps that must fit into the time for the full question
 _PATIENCE = 60  # steps without a gain of 1 % after which a rate is given up
 
@@ -34,7 +38,9 @@ def measure(replay: Replay, deadline: Deadline, parameters: dict[str, Any]) -> d
 
     Returns:
         `rows`, `guess` (loss when guessing on these rows), `own` (best relative loss from the run's start), `by_rate`,
-        `fresh` (list), `fresh_median`, `steps` (until memorised, from the own start), `kind` of the loss.
+        `fresh` (list, until more than half agree), `fresh_median`, `steps` (until memorised, from the own start), `kind` of the
+        loss; where neither start was able, `standardised`: the best of two fresh starts with standardised inputs, for inputs
+        far off scale keep any model from it.
     """
     batches = _sixteen(replay)
     models = replay.start()
@@ -43,7 +49,7 @@ def measure(replay: Replay, deadline: Deadline, parameters: dict[str, Any]) -> d
         _loss(replay, models, batches).backward()  # type: ignore[no-untyped-call]
     if _AFFORDED * (time.monotonic() - begun) > deadline.at - time.monotonic():
         del models
-        return _few(replay, deadline)
+        return memorise_few(replay, deadline, PASSED)
     models = replay.start()
     with without_dropout(models):
         call = _call(replay, models, batches)
@@ -56,61 +62,18 @@ def measure(replay: Replay, deadline: Deadline, parameters: dict[str, Any]) -> d
     facts["kind"] = call["kind"] if call else None
     if fresh:
         facts |= {"fresh": fresh, "fresh_median": statistics.median(fresh)}
+    if min(own, facts.get("fresh_median", own)) > FAILED and not deadline.over:
+        with without_dropout(models):
+            facts["standardised"] = _standardised(replay, batches, guess, deadline)
     return facts
 
 
-def _few(replay: Replay, deadline: Deadline) -> dict[str, Any]:
-    """Memorise four short examples at one rate, as many steps as the time allows; what did not get there says nothing.
-
-    Raises:
-        ReplayRefused: they were not memorised in time.
-    """
-    batch = replay.batches[0]
-    rows = torch.arange(min(FEW, batch.rows))
-    models = replay.start()
-    optimizer = torch.optim.Adam([each for model in models for each in model.parameters() if each.requires_grad], lr=FEW_RATE)
-    losses: list[float] = []
-    begun = time.monotonic()
-    with without_dropout(models):
-        constants = _shortened(replay, models, batch, rows)
-        while len(losses) < FEW_STEPS or not deadline.over:
-            optimizer.zero_grad()
-            loss = replay.loss_of(models, batch, constants, len(rows))
-            losses.append(float(loss.detach()))
-            if losses[-1] < PASSED * abs(losses[0]) or not math.isfinite(losses[-1]) or len(losses) > STEPS:
-                break
-            loss.backward()  # type: ignore[no-untyped-call]
-            optimizer.step()
-    own = min((each for each in losses if math.isfinite(each)), default=math.inf) / (abs(losses[0]) or 1.0)
-    if not own < PASSED:
-        took = time.monotonic() - begun
-        raise ReplayRefused(
-            f"{len(losses)} steps of {len(rows)} examples took {took:.0f} s and brought the loss to {own:.2f} of the first; "
-            "`lossdoctor check --workup-seconds 600` gives it more time"
-        )
-    return {"rows": len(rows), "guess": abs(losses[0]), "own": own, "steps": len(losses), "by_rate": {f"{FEW_RATE:g}": own}, "kind": None}
-
-
-def _shortened(replay: Replay, models: list[nn.Module], batch: Batch, rows: Tensor) -> list[Tensor]:
-    """Return the constants of some rows with their sequences cut; as they are where the model does not take them so."""
-    constants = replay.constants(batch, rows)
-    length = next((int(each.shape[1]) for each in inputs(batch) if each.dim() == 2 and not each.is_floating_point()), 0)
-    if length <= SHORT:
-        return constants
-    cut = [_cut(each, len(rows), length) for each in constants]
-    try:
-        with torch.no_grad():
-            value = float(replay.loss_of(models, batch, cut, len(rows)))
-    except (RuntimeError, IndexError, ValueError):
-        return constants
-    return cut if math.isfinite(value) else constants
-
-
-def _cut(tensor: Tensor, rows: int, length: int) -> Tensor:
-    """Cut what has a place for each position, flattened or not."""
-    if tensor.dim() > 1 and tensor.shape[:2] == (rows, length):
-        return tensor[:, :SHORT]
-    return tensor.reshape(rows, length)[:, :SHORT].flatten() if tensor.dim() == 1 and len(tensor) == rows * length else tensor
+def _standardised(replay: Replay, batches: list[tuple[int, Tensor]], guess: float, deadline: Deadline) -> float | None:
+    """Return the best relative loss of two fresh starts with standardised inputs; None for inputs that are no numbers."""
+    if not any(tensor.is_floating_point() for number, _ in batches for tensor in inputs(replay.batches[number])):
+        return None
+    starts = [replay.start(seed) for seed in range(2)]
+    return min(fit(replay, models, batches, RATES[0], guess, deadline, change=standardise)[0] for models in starts)
 
 
 def _sixteen(replay: Replay) -> list[tuple[int, Tensor]]:
@@ -126,8 +89,8 @@ def _sixteen(replay: Replay) -> list[tuple[int, Tensor]]:
     return chosen
 
 
-def _loss(replay: Replay, models: list[nn.Module], batches: list[tuple[int, Tensor]]) -> Tensor:
-    losses = [replay.loss(models, replay.batches[number], rows) for number, rows in batches]
+def _loss(replay: Replay, models: list[nn.Module], batches: list[tuple[int, Tensor]], change: Change | None = None) -> Tensor:
+    losses = [replay.loss(models, replay.batches[number], rows, change) for number, rows in batches]
     return losses[0] if len(losses) == 1 else torch.stack(losses).mean()
 
 
@@ -162,6 +125,8 @@ def _try_rates(
         by_rate[rate], steps = fit(replay, fresh, batches, rate, guess, deadline)
         if by_rate[rate] < PASSED or deadline.over:
             return by_rate, steps
+        if len(by_rate) == 2 and by_rate[rate] > min(by_rate.values()):
+            break  # a lower rate did worse: one lower still will as well
     return by_rate, STEPS
 
 
@@ -176,6 +141,9 @@ def _fresh_starts(replay: Replay, batches: list[tuple[int, Tensor]], guess: floa
             again = replay.start(seed)
             best = min(best, fit(replay, again, batches, RATES[1], guess, deadline)[0])
         losses.append(best)
+        passed = sum(loss < FAILED for loss in losses)
+        if 2 * max(passed, len(losses) - passed) > STARTS:
+            break  # on which side the median lies is settled
     return losses
 
 
@@ -186,16 +154,22 @@ def reinitialise_seeded(model: nn.Module, seed: int) -> bool:
 
 
 def fit(
-    replay: Replay, models: list[nn.Module], batches: list[tuple[int, Tensor]], rate: float, guess: float, deadline: Deadline
+    replay: Replay,
+    models: list[nn.Module],
+    batches: list[tuple[int, Tensor]],
+    rate: float,
+    guess: float,
+    deadline: Deadline,
+    change: Change | None = None,
 ) -> tuple[float, int]:
-    """Minimise the loss of some rows with Adam; return the best relative loss and the steps taken."""
+    """Minimise the loss of some rows, their inputs changed or not, with Adam; return the best relative loss and the steps taken."""
     parameters = [parameter for model in models for parameter in model.parameters() if parameter.requires_grad]
     optimizer = torch.optim.Adam(parameters, lr=rate)
     best, since, steps = math.inf, 0, 0
     for _ in range(STEPS):
         steps += 1
         optimizer.zero_grad()
-        loss = _loss(replay, models, batches)
+        loss = _loss(replay, models, batches, change)
         relative = float(loss.detach()) / guess
         if relative < 0.99 * best:
             best, since = relative, 0

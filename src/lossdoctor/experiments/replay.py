@@ -14,6 +14,9 @@ from torch import Tensor, nn
 
 from lossdoctor.record.capture import Batch, Captures, row_constants
 
+# Which whole numbers of a program are sizes of the batch: none, those that are as large, those that are several times as large as well.
+NO_SIZES, SAME_SIZE, MULTIPLES = range(3)
+
 
 class ReplayRefused(Exception):
     """Say why a run cannot be replayed, for the user."""
@@ -36,6 +39,12 @@ class Deadline:
         return cls(time.monotonic() + seconds)
 
     @property
+    def half(self) -> Deadline:
+        """One half way from now, for the first of two that take turns."""
+        now = time.monotonic()
+        return Deadline(now + max(0.0, self.at - now) / 2)
+
+    @property
     def over(self) -> bool:
         """Tell whether it has passed."""
         return time.monotonic() >= self.at
@@ -56,7 +65,7 @@ class Replay:
         if not captures.batches:
             raise ReplayRefused(captures.refused or "no training step was captured")
         self.captures = captures
-        self._layout: tuple[bool, bool] | None = None  # how a batch is cut: sizes are mapped, flattened rows are known
+        self._layout: tuple[int, bool] | None = None  # how a batch is cut: which sizes are mapped, flattened rows are known
         first = captures.batches[0].modules
         # Batches of another model belong to another training (a later fold, the other half of a pair).
         self.batches = [batch for batch in captures.batches if batch.modules == first]
@@ -120,7 +129,7 @@ class Replay:
         from lossdoctor.record.capture import inputs
 
         if rows is not None and len(rows) != batch.rows and self._layout is None:
-            self._layout = (False, False)
+            self._layout = (NO_SIZES, False)
             self._layout = self._find_layout()
         chosen = list(batch.program.constants)
         if change is not None:
@@ -142,37 +151,39 @@ class Replay:
         return value if value.dim() == 0 else value.sum()  # type: ignore[no-any-return]
 
     def _cut(self, batch: Batch, models: list[nn.Module], constants: list[Tensor], rows: int) -> Any:
-        resizes = self._layout is not None and self._layout[0]
-        resize = (lambda size: size // batch.rows * rows if size >= batch.rows and size % batch.rows == 0 else size) if resizes else None
-        return batch.program.run(models, constants, resize)
+        sizes = self._layout[0] if self._layout is not None else NO_SIZES
 
-    def _find_layout(self) -> tuple[bool, bool]:
-        """Find out how a batch is cut: the mean over its halves is that of the whole.
+        def resize(size: int) -> int:
+            mapped = size == batch.rows or (sizes == MULTIPLES and size >= batch.rows and size % batch.rows == 0)
+            return size // batch.rows * rows if mapped else size
 
-        Whole numbers in the program may be sizes of the batch, and constants that are several times as long as it may be its rows,
-        flattened in a way that no other constant shows.
+        return batch.program.run(models, constants, resize if sizes else None)
+
+    def _find_layout(self) -> tuple[int, bool]:
+        """Find out how a batch is cut: the mean over its halves is that of the whole; of a single row, that of several like it.
+
+        Whole numbers in the program may be sizes of the batch, or several times as large, or neither; and constants that are several
+        times as long as it may be its rows, flattened in a way that no other constant shows.
         """
-        batch = next((batch for batch in self.batches if batch.rows > 1), None)
-        if batch is None:
-            return False, False
+        batch = next((batch for batch in self.batches if batch.rows > 1), self.batches[0])
         models = [model.eval() for model in self.start()]
+        half = batch.rows // 2
+        parts = [torch.arange(half), torch.arange(half, batch.rows)] if half else [torch.zeros(2, dtype=torch.long)]
         with torch.no_grad():
             whole = float(self.loss_of(models, batch, self.constants(batch)))
-            layouts = [(resizes, flat) for flat in (False, True) for resizes in (False, True)]
-            gaps = [self._gap(models, batch, whole, layout) for layout in layouts]
-        best = min(range(4), key=gaps.__getitem__)
+            layouts = [(sizes, flat) for flat in (False, True) for sizes in (NO_SIZES, SAME_SIZE, MULTIPLES)]
+            gaps = [self._gap(models, batch, whole, layout, parts) for layout in layouts]
+        best = min(range(len(layouts)), key=gaps.__getitem__)
         return layouts[best] if gaps[best] < 0.5 * gaps[0] else layouts[0]  # equal gaps: nothing was resized
 
-    def _gap(self, models: list[nn.Module], batch: Batch, whole: float, layout: tuple[bool, bool]) -> float:
-        """Return by how much the mean over the halves differs from the whole where a batch is cut in this way."""
+    def _gap(self, models: list[nn.Module], batch: Batch, whole: float, layout: tuple[int, bool], parts: list[Tensor]) -> float:
+        """Return by how much the mean over parts differs from the whole where a batch is cut in this way."""
         self._layout = layout
-        half = batch.rows // 2
-        parts = [torch.arange(half), torch.arange(half, batch.rows)]
         try:
-            values = [float(self.loss_of(models, batch, self.constants(batch, part), len(part))) for part in parts]
+            values = [float(self.loss_of(models, batch, self.constants(batch, part), len(part))) * len(part) for part in parts]
         except (RuntimeError, IndexError, ValueError):  # shapes do not meet
             return float("inf")
-        return abs((values[0] * half + values[1] * (batch.rows - half)) / batch.rows - whole)
+        return abs(sum(values) / sum(len(part) for part in parts) - whole)
 
 
 def _flattened(batch: Batch) -> dict[int, int]:

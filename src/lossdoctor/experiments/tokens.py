@@ -6,6 +6,7 @@ target is the next input. Inputs before the last position are put into another o
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -81,28 +82,54 @@ def _share(given: Tensor, target: Tensor, shift: int) -> float:
 
 def _answers(response: Response, given: Tensor) -> dict[str, float] | None:
     length = given.shape[1]
-    place = next((i for i, out in enumerate(response.outputs) if out.dim() >= 2 and out.shape[:2] == given.shape[:2]), None)
+    place = next((i for i, out in enumerate(response.outputs) if _is_flat(response, given, i) is not None), None)
     if place is None:
         return None
-    before = response.outputs[place]
+    flat = bool(_is_flat(response, given, place))
+
+    def changed(change: Callable[[Tensor], Tensor]) -> Tensor:
+        return _by_position(response.changed(given, change)[place], given, flat)
+
+    before = _by_position(response.outputs[place], given, flat)
     unit = scale(before)
     found = {"future": 0.0, "later": 0.0, "own": 0.0}
     for cut in sorted({length // 4, length // 2, 3 * length // 4} - {0}):
-        after = response.changed(given, lambda values, cut=cut: _exchange(values, cut, length))[place]  # type: ignore[misc]
+        after = changed(lambda values, cut=cut: _exchange(values, cut, length))  # type: ignore[misc]
         change = (after - before).abs() / unit
         found["future"] = max(found["future"], float(change[:, :cut].max()))
         found["later"] = max(found["later"], float(change[:, cut:].max()))
-        own = response.changed(given, lambda values, cut=cut: _exchange(values, cut, cut + 1))[place]  # type: ignore[misc]
+        own = changed(lambda values, cut=cut: _exchange(values, cut, cut + 1))  # type: ignore[misc]
         found["own"] = max(found["own"], float((own - before)[:, cut].abs().max()) / unit)
-    past = response.changed(given, lambda values: _exchange(values, 0, length - 1))[place]
-    order = _order(response, given, place)
+    past = changed(lambda values: _exchange(values, 0, length - 1))
+    order = _of_last(changed(_reorder) - before) / unit
     response.shake()
-    return found | {"past": _of_last(past - before) / unit, "order": max(order, _order(response, given, place))}
+    shaken = _by_position(response.outputs[place], given, flat)
+    order = max(order, _of_last(changed(_reorder) - shaken) / scale(shaken))
+    return found | {"past": _of_last(past - before) / unit, "order": order}
 
 
-def _order(response: Response, given: Tensor, place: int) -> float:
-    before = response.outputs[place]
-    return _of_last(response.changed(given, _reorder)[place] - before) / scale(before)
+def _is_flat(response: Response, given: Tensor, place: int) -> bool | None:
+    """Tell whether an output has examples and positions in one dimension, in that order; None where it has no positions.
+
+    Which order it is shows when one example's inputs are those of another: only the rows of that example move.
+    """
+    output, (examples, length) = response.outputs[place], given.shape[:2]
+    if output.dim() >= 2 and output.shape[:2] == given.shape[:2]:
+        return False
+    if not output.dim() or output.shape[0] != examples * length:
+        return None
+    moved = (response.changed(given, _first_as_second)[place] - output).abs().reshape(len(output), -1).amax(1)
+    rows = torch.nonzero(moved > 0).flatten()
+    return True if len(rows) > length // 2 and bool((rows < length).all()) else None
+
+
+def _by_position(output: Tensor, given: Tensor, flat: bool) -> Tensor:
+    return output.reshape(*given.shape[:2], *output.shape[1:]) if flat else output
+
+
+def _first_as_second(values: Tensor) -> Tensor:
+    values[0] = values[1]
+    return values
 
 
 def _of_last(change: Tensor) -> float:

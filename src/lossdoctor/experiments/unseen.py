@@ -6,6 +6,7 @@ It gives an unseen loss where the script has no validation, or none on unseen ro
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -28,38 +29,62 @@ def measure(replay: Replay, deadline: Deadline, parameters: dict[str, Any]) -> d
         parameters: `optimizer`, `settings`, and optionally `factor` for the rate, `fresh` to start from fresh weights.
 
     Returns:
-        `trained_rows`, `unseen_rows`, `unseen_best`, `unseen_first`, `unseen_last`, `trained_last`, `guess` (loss when guessing), `steps`.
+        `trained_rows`, `unseen_rows`, `unseen_best`, `unseen_first`, `unseen_last`, `trained_last`, `guess` (loss when guessing), `steps`;
+        where `fresh`, these are of fresh weights, and `own_best` is the best of as many steps from the run's own start.
     """
-    parts = [_split(batch) for batch in replay.batches]
-    models = replay.start(0 if parameters.get("fresh") else None)
-    optimizer = optimizer_for(models, parameters, float(parameters.get("factor", 1.0)))
-    unseen = [_unseen(replay, models, parts)]
-    trained, step = math.nan, 0
-    usable = [number for number, (kept, _) in enumerate(parts) if len(kept)]
-    for step in range(1, STEPS + 1):
-        number = usable[step % len(usable)]
-        optimizer.zero_grad()
-        loss = replay.loss(models, replay.batches[number], parts[number][0])
-        trained = float(loss.detach())
-        if not math.isfinite(trained) or deadline.over:
-            break
-        loss.backward()  # type: ignore[no-untyped-call]
-        optimizer.step()
-        if step % _EVERY == 0:
-            unseen.append(_unseen(replay, models, parts))
+    parts = [split(batch) for batch in replay.batches]
+    own = _repeat(replay, replay.start(), parts, deadline.half if parameters.get("fresh") else deadline, parameters)
+    course = _repeat(replay, replay.start(0), parts, deadline, parameters, own.steps) if parameters.get("fresh") else own
     batch = replay.batches[0]
-    call = described(replay, models, batch, replay.constants(batch))
+    call = described(replay, own.models, batch, replay.constants(batch))
     facts: dict[str, Any] = {
         "trained_rows": sum(len(kept) for kept, _ in parts),
         "unseen_rows": sum(len(struck) for _, struck in parts),
-        "steps": step,
+        "steps": course.steps,
         "fresh": bool(parameters.get("fresh")),
+        "own_best": min(own.unseen),
     }
-    facts |= {"unseen_first": unseen[0], "unseen_best": min(unseen), "unseen_last": unseen[-1], "trained_last": trained}
-    return {**facts, "guess": (call or {}).get("guess_loss"), "noise": _noise(replay, models, parts)}
+    facts |= {"unseen_first": course.unseen[0], "unseen_best": min(course.unseen), "unseen_last": course.unseen[-1]}
+    facts |= {"trained_last": course.trained, "guess": (call or {}).get("guess_loss")}
+    return facts | {"noise": _noise(replay, course.models, parts)}
 
 
-def _split(batch: Batch) -> tuple[Tensor, Tensor]:
+@dataclass
+class _Course:
+    """Hold what a repetition gave: its models, the losses on the struck rows now and then, the last training loss, its steps."""
+
+    models: list[nn.Module]
+    unseen: list[float]
+    trained: float = math.nan
+    steps: int = 0
+
+
+def _repeat(
+    replay: Replay,
+    models: list[nn.Module],
+    parts: list[tuple[Tensor, Tensor]],
+    deadline: Deadline,
+    parameters: dict[str, Any],
+    steps: int = STEPS,
+) -> _Course:
+    optimizer = optimizer_for(models, parameters, float(parameters.get("factor", 1.0)))
+    course = _Course(models, [unseen_loss(replay, models, parts)])
+    usable = [number for number, (kept, _) in enumerate(parts) if len(kept)]
+    for course.steps in range(1, steps + 1):
+        number = usable[course.steps % len(usable)]
+        optimizer.zero_grad()
+        loss = replay.loss(models, replay.batches[number], parts[number][0])
+        course.trained = float(loss.detach())
+        if not math.isfinite(course.trained) or deadline.over:
+            break
+        loss.backward()  # type: ignore[no-untyped-call]
+        optimizer.step()
+        if course.steps % _EVERY == 0:
+            course.unseen.append(unseen_loss(replay, models, parts))
+    return course
+
+
+def split(batch: Batch) -> tuple[Tensor, Tensor]:
     """Return the rows of a batch that are trained on and those struck out, by hash: a row is struck wherever it appears."""
     from lossdoctor.record.capture import inputs
 
@@ -69,16 +94,20 @@ def _split(batch: Batch) -> tuple[Tensor, Tensor]:
 
 
 def _noise(replay: Replay, models: list[nn.Module], parts: list[tuple[Tensor, Tensor]]) -> dict[str, Any]:
-    """Return what the trained copy gets wrong on the struck rows, by how sure it was; empty where the loss is no cross entropy of rows."""
+    """Return what the trained copy gets wrong on the struck rows, by how sure it was; empty where the loss is no cross entropy of rows.
+
+    Tokens are left out: what comes next in a text is open, so that a copy may well be sure and wrong.
+    """
     scores: list[Tensor] = []
     labels: list[Tensor] = []
 
     def watch(name: str, args: Any, kwargs: Any, result: Any) -> None:
         given, wanted = (args[index] if len(args) > index else kwargs.get(key) for index, key in enumerate(("input", "target")))
-        if name in ("cross_entropy", "nll_loss") and given.dim() == 2 and wanted.dim() == 1:
+        if name in ("cross_entropy", "nll_loss") and given.dim() == 2 and wanted.dim() == 1 and len(wanted) in sizes:
             scores.append(given.float().softmax(1).cpu())
             labels.append(wanted.cpu())
 
+    sizes = {len(struck) for _, struck in parts}
     for model in models:
         model.eval()
     try:
@@ -91,7 +120,7 @@ def _noise(replay: Replay, models: list[nn.Module], parts: list[tuple[Tensor, Te
     return mistakes(torch.cat(scores).double().numpy(), torch.cat(labels).numpy()) if scores else {}
 
 
-def _unseen(replay: Replay, models: list[nn.Module], parts: list[tuple[Tensor, Tensor]]) -> float:
+def unseen_loss(replay: Replay, models: list[nn.Module], parts: list[tuple[Tensor, Tensor]]) -> float:
     """Return the mean loss on the struck rows of up to eight batches, in evaluation mode."""
     modes = [{name: part.training for name, part in model.named_modules()} for model in models]
     total, count = 0.0, 0

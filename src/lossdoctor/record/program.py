@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
+_RANDOM = ("rand", "dropout", "bernoulli", "multinomial", "normal", "poisson", "sample", "gumbel", "rrelu")
 Watch = Callable[[str, Sequence[Any], Mapping[str, Any], Any], None]
 
 
@@ -63,6 +64,19 @@ class Program:
     constants: list[Tensor] = field(default_factory=list)
     result: int | None = None
 
+    def trim(self) -> None:
+        """Leave out what does not lead to the loss: what a script works out besides, and what probes do.
+
+        Calls of models stay, and what works in place or draws random numbers: what comes after depends on them.
+        """
+        needed = {self.result}
+        kept = []
+        for instruction in reversed(self.instructions):
+            if needed & set(instruction.results) or _acts(instruction):
+                kept.append(instruction)
+                needed |= _refs((instruction.args, dict(instruction.kwargs)))
+        self.instructions = kept[::-1]
+
     def run(
         self,
         modules: Sequence[torch.nn.Module],
@@ -101,6 +115,26 @@ class Program:
                 watch(getattr(instruction.call, "__name__", ""), args, kwargs, result)
             made.update(zip(instruction.results, tensors(result), strict=False))
         return made[self.result] if self.result is not None else None
+
+
+def _acts(instruction: Instruction) -> bool:
+    """Tell whether a call changes more than what it returns."""
+    name = getattr(instruction.call, "__name__", "")
+    in_place = (name.endswith("_") and not name.endswith("__")) or name.startswith("__i") or name == "__setitem__"
+    return isinstance(instruction.call, int) or in_place or any(word in name for word in _RANDOM)
+
+
+def _refs(value: Any) -> set[int | None]:
+    """Return the numbers of the tensors that arguments stand for."""
+    found: set[int | None] = set()
+
+    def leaf(item: Any) -> Any:
+        if isinstance(item, Ref):
+            found.add(item.number)
+        return item
+
+    replace(value, leaf)
+    return found
 
 
 def tensors(value: Any, depth: int = 3) -> Iterator[Tensor]:
@@ -184,7 +218,10 @@ class Tracer:
         self.pause()
         self.program.result = self._made.get(id(loss))
         self._alive.clear()
-        return None if self.given_up or self.program.result is None else self.program
+        if self.given_up or self.program.result is None:
+            return None
+        self.program.trim()
+        return self.program
 
     def function(self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
         """Call a torch function and record it where it makes tensors."""

@@ -53,6 +53,7 @@ class Recorder:
             "cores": _cores(),
             "memory_bytes": _memory(),
             "budget": budget,
+            **_rank(),
             **(facts or {}),
         }
         out = Path(os.path.abspath(out))
@@ -213,6 +214,20 @@ def _free_name(out: Path, now: datetime) -> str:
     while (out / candidate).exists():
         candidate, number = f"{name}-{number}", number + 1
     return candidate
+
+
+def _rank() -> dict[str, Any]:
+    """Return which rank of which distributed training this process is, as launchers tell it; empty where it is none."""
+    try:
+        rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+    except (KeyError, ValueError):
+        return {}
+    if size < 2:
+        return {}
+    import hashlib
+
+    named = ":".join(os.environ.get(name, "") for name in ("TORCHELASTIC_RUN_ID", "MASTER_ADDR", "MASTER_PORT"))
+    return {"rank": rank, "world_size": size, "job": hashlib.sha256(named.encode()).hexdigest()[:16]}  # not the name of a machine
 
 
 def _memory() -> int | None:

@@ -13,11 +13,14 @@ from collections.abc import Callable
 
 CREDIT_STEPS = 20  # ecosystem.md, recommended set: "always the first ~20 steps"
 CREDIT_SECONDS = 0.3  # start may cost at most 0.3 s more (issue 2)
+# Of the credit, for the first passes over validation rows whenever they come: what generalises is seen nowhere else, and a run of
+# tiny steps has no other allowance. About 200 passes over 500 rows.
+VALIDATION_SECONDS = 0.05
 LATER_CREDIT_SECONDS = 0.01  # of each further training of a run: a full look at two or three steps of a small network
 STEP_SECONDS = 30e-6  # DESIGN, promise 3: the larger of 1 % of a step and 30 us
 LIGHT_SECONDS = 25e-6  # what the part that runs at every step takes of that (docs/performance.md)
-# A probe takes its own time and then as much again of the steps that follow, whose data it drove out of the processor's caches (15 ms
-# steps: 1 % by the clock around the probes was 2 % of the run's CPU time, docs/performance.md).
+# A probe takes its own time and then as much again of the steps that follow, whose data it drove out of the processor's caches
+# (15 ms steps: 1 % by the clock around the probes was 2 % of the run's CPU time, docs/performance.md).
 IN_PLACE = 2.0
 _LONGEST_WAIT = 10_000  # steps; a cost that was misjudged is looked at again
 DENSITY = 64  # one sample per 1/64 of the steps so far: about 45 samples per doubling of the steps
@@ -102,6 +105,8 @@ class Budget:
         """
         cost = self.costs[probe]
         if step < CREDIT_STEPS and cost.median <= self._credit:
+            return 0
+        if probe == "validation" and self._credit > 0 and cost.total < VALIDATION_SECONDS:
             return 0
         allowance = max(self.share / IN_PLACE * elapsed, self.share / 0.01 * STEP_SECONDS * self.steps) - LIGHT_SECONDS * self.steps
         missing = cost.spent + cost.median - SHARES[probe] * allowance

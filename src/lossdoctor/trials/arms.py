@@ -24,6 +24,7 @@ class Arm:
         index: of the training that is looked at.
         seconds: what it took.
         reason: why nothing was recorded, or the record is short; empty where it is whole.
+        cut: whether the time was up before all steps were taken.
 
     Example:
         >>> Arm(None, 0, 1.5, "it recorded nothing").training is None
@@ -34,6 +35,7 @@ class Arm:
     index: int
     seconds: float = 0.0
     reason: str = ""
+    cut: bool = False
 
     @property
     def training(self) -> Training | None:
@@ -96,7 +98,7 @@ def run_arm(
         edits = plan.edits if edited else {}
         ended = repeat(plan.folder, Path(scratch), [*treatments, stop], plan.left, number=number, edits=edits, work=work)
         run = load_run(ended.folder) if ended.folder is not None else None
-        return Arm(run, plan.index, ended.seconds, _reason(ended))
+        return Arm(run, plan.index, ended.seconds, _reason(ended), ended.timed_out)
 
 
 def _reason(ended: Repetition) -> str:

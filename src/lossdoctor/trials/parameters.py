@@ -20,7 +20,7 @@ Value = dict[str, Any]
 # A cache pays from the second time on that a row is asked for (starting values, both).
 TWICE, MOST_WORKERS = 2.0, 4
 DEAD_AT_START = 0.6  # share of a layer's units; healthy starts have at most .24 (field guide, "Measured")
-SMALL_PENALTY = 0.1  # gradient of the penalties over that of the main term, once they are cut (starting value)
+SMALL_PENALTY = 0.01  # gradient of the penalties over that of the main term at the start, once they are cut (starting value)
 
 
 class NoTreatment(Exception):

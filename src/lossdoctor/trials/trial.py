@@ -13,12 +13,13 @@ import numpy as np
 from lossdoctor.core.run import Run, Training
 from lossdoctor.launch.child import end_all
 from lossdoctor.trials.arms import Arm, Plan, run_arm
-from lossdoctor.trials.compare import UNCLEAR, Effect, compared, effect_of, verdict
+from lossdoctor.trials.compare import REFUTED, UNCLEAR, Effect, compared, effect_of, verdict
 from lossdoctor.trials.under import WorkUp
 
 FEWEST, MOST = 2, 4  # pairs
 CURVE_POINTS = 100
 # Shares of the steps that may be enough for further pairs: they show most of the whole effect, and a clear one (starting values).
+LEAST_CUT = 20  # steps that an arm which was cut short must have taken (starting value)
 SHARES, LEAST_STEPS, MOST_OF_IT, CLEAR = (0.125, 0.25, 0.5), 40, 0.7, 0.3
 Value = Mapping[str, Any]
 
@@ -130,13 +131,14 @@ def run_trial(pairs: Pairs, say: Callable[[str], None] = lambda words: None) -> 
         say: is told how it goes.
     """
     began, question = time.monotonic(), pairs.question
-    trial = Trial(question, steps=pairs.plan.steps)
+    trial, planned = Trial(question, steps=pairs.plan.steps), pairs.plan.steps
     seen: list[tuple[Training, Training]] = []
     for number in range(MOST):
         if number and pairs.plan.left < (time.monotonic() - began) / number:
             trial.reason = "the time was up before the effect was clear"
             break
         control, treated = pairs.run(number)
+        trial.steps = min(trial.steps, _reached(control, treated, trial.steps))
         trial.reason = _unusable(control, treated, question, trial.steps)
         if trial.reason or control.training is None or treated.training is None:
             break
@@ -145,6 +147,9 @@ def run_trial(pairs: Pairs, say: Callable[[str], None] = lambda words: None) -> 
             _first(trial, control.training, treated)
             pairs.plan = replace(pairs.plan, steps=trial.steps)
         _weigh(trial, seen)
+        if trial.verdict == REFUTED and trial.steps < planned and (control.cut or treated.cut):
+            trial.reason = f"the time was up after {trial.steps} of {planned} steps, which show no effect yet"
+            break
         last = trial.pairs[-1]
         say(f"{question.slug}: pair {number + 1}, {question.signal} {last['control']:.4g} untreated, {last['treated']:.4g} treated")
         if len(seen) >= FEWEST and trial.verdict != UNCLEAR:
@@ -184,11 +189,19 @@ def _weigh(trial: Trial, seen: Sequence[tuple[Training, Training]]) -> None:
     trial.verdict = verdict(trial.effect, trial.validation)
 
 
+def _reached(control: Arm, treated: Arm, steps: int) -> int:
+    """Return how many steps both arms took: one that was cut short is compared with the other at its last step."""
+    cut = [arm.training.steps for arm in (control, treated) if arm.cut and arm.training is not None]
+    return min([steps, *cut])
+
+
 def _unusable(control: Arm, treated: Arm, question: Question, steps: int) -> str:
     """Say why a pair tells nothing; empty where it does."""
     for name, arm in (("treated", treated), ("untreated", control)):
         if arm.training is None:
             return f"{name}: {arm.reason or 'it did not reach this training'}"
+    if steps < LEAST_CUT and (control.cut or treated.cut):
+        return f"the repetition ran out of time after {steps} steps"
     idle = [value["name"] for value in question.added if value["name"] not in treated.treated]
     if idle and not question.edited:
         return f"the treatment found nothing to change: {', '.join(idle)}"

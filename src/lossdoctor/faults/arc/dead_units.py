@@ -29,11 +29,10 @@ come to life at later batches.
 
 from __future__ import annotations
 
-import numpy as np
-
 from lossdoctor.core.diagnosis import BiggerMachine, Evidence
 from lossdoctor.core.fault import Detection, Example, Fault, Plant, Treatment
 from lossdoctor.core.run import Experiment, Row, Series, Training
+from lossdoctor.derive.dead import dead_throughout, worst_layer
 from lossdoctor.derive.level import expected_level
 from lossdoctor.derive.outcome import outcome
 from lossdoctor.derive.strength import ramp, slope
@@ -44,6 +43,8 @@ ALIVE, DEAD = 0.6, 0.97
 LEARNT, FAILED = 0.4, 0.8
 # Relative loss after memorising: fresh starts at most .007 where units were dead (field guide, "Measured").
 ABLE, UNABLE = 0.05, 0.2
+# Loss on rows left out of a repetition from the own start over that from a fresh one, after as many steps (starting values).
+AS_GOOD, BETTER = 1.02, 1.1
 DOUBTFUL = 0.75  # without the experiment
 
 
@@ -52,8 +53,8 @@ def detect(training: Training) -> Detection | None:
     if training.roles:
         return None
     series = training.series("zero_rows")
-    first, name = _worst(series, 0)
-    last, last_name = _worst(series, -1)
+    first, name = worst_layer(series, 0)
+    last, last_name = worst_layer(series, -1)
     level = expected_level(training)
     seen = outcome(training.series("loss"), level.guess if level else None)
     if seen is None or seen.level is None or last <= ALIVE:
@@ -72,7 +73,12 @@ def detect(training: Training) -> Detection | None:
     found = training.experiments.get("memorise")
     if found is not None and found.status == "done" and "fresh_median" in found.facts:
         own, fresh = float(found.facts["own"]), float(found.facts["fresh_median"])
-        strength *= ramp(own, ABLE, UNABLE) * (1 - ramp(fresh, ABLE, UNABLE)) if first > ALIVE else 1.0
+        repeated = _repeated(training)
+        told = ramp(own, ABLE, UNABLE) * (1 - ramp(fresh, ABLE, UNABLE)) if first > ALIVE else 1.0
+        if told == 0.0 and dead_throughout(training):  # to be settled by the repetition
+            told = repeated[0] if repeated else DOUBTFUL
+            evidence += [repeated[1]] if repeated else []
+        strength *= told
         evidence.append(
             Evidence(
                 "memorise",
@@ -87,15 +93,21 @@ def detect(training: Training) -> Detection | None:
     return Detection(strength, tuple(evidence)) if strength > 0 else None
 
 
-def _worst(series: Series, at: int) -> tuple[float, str]:
-    """Return the largest share of dead units among the weights but the last, and whose it is."""
-    shares = series.values[at].copy()
-    known = np.flatnonzero(np.isfinite(shares))
-    if len(known) < 2:
-        return 0.0, ""
-    hidden = known[:-1]  # the last weight makes the output: its rows die with classes that a batch lacks
-    worst = int(hidden[np.argmax(shares[hidden])])
-    return float(shares[worst]), series.names[worst] if series.names else ""
+def _repeated(training: Training) -> tuple[float, Evidence] | None:
+    """Weigh a repetition from fresh weights: where other paths lead past the dead layer, sixteen examples are memorised all the same."""
+    done = training.experiments.get("unseen")
+    facts = done.facts if done is not None and done.status == "done" else {}
+    if not facts.get("fresh") or not facts.get("guess") or "own_best" not in facts or not dead_throughout(training):
+        return None
+    own, fresh = (float(facts[name]) / float(facts["guess"]) for name in ("own_best", "unseen_best"))
+    seen = Evidence(
+        "unseen",
+        (0, int(facts["steps"])),
+        f"{own:.2f} of guessing on rows left out from the own start, {fresh:.2f} from a fresh one",
+        "about the same from both",
+        f"after {facts['steps']} steps",
+    )
+    return slope(own / max(fresh, 1e-9), AS_GOOD, BETTER), seen
 
 
 def _run(first: float, last: float, end: float, own: float | None = None, fresh: float = 0.006) -> Training:
@@ -110,9 +122,9 @@ def _run(first: float, last: float, end: float, own: float | None = None, fresh:
     return Training(signals=signals, rows={"loss_call": [call]}, experiments=done)
 
 
-_DEAD_START = (
-    "initialise(model)\nfor layer in (layer for layer in model.body if isinstance(layer, nn.Linear)):\n"
-    "    nn.init.constant_(layer.bias, {})"
+_DEAD_START = (  # a convolution's own bias is taken away by the normalisation behind it, so that one's bias as well
+    "initialise(model)\nfor layer in model.body.modules():\n    if isinstance(layer, (nn.Linear, nn.Conv2d, nn.BatchNorm2d)):\n"
+    "        nn.init.constant_(layer.bias, {})"
 )
 
 FAULT = Fault(
@@ -140,5 +152,5 @@ FAULT = Fault(
     ),
     treatment=Treatment("revive", {}, moves="loss", direction="down"),
     bigger_machine=BiggerMachine("no", "dead units stay dead on any machine"),
-    decides_with=("memorise",),
+    decides_with=("memorise", "unseen"),
 )

@@ -27,18 +27,31 @@ An output that cannot reach the targets (a sigmoid over targets beyond 1), or a 
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from lossdoctor.core.diagnosis import BiggerMachine, Evidence
-from lossdoctor.core.fault import Detection, Example, Fault, Plant
+from lossdoctor.core.fault import Detection, Example, Fault, Level, Plant
 from lossdoctor.core.run import Experiment, Row, Series, Training
 from lossdoctor.derive.level import expected_level
 from lossdoctor.derive.outcome import outcome
+from lossdoctor.derive.smooth import tail
 from lossdoctor.derive.strength import ramp, slope
+from lossdoctor.derive.trend import trend
 
 # Relative loss after memorising, median of five fresh starts: at most .0095 healthy (three recipes: .01), .41-1.6 too small (field guide,
 # "Measured"), .12 and up for two units of tanh; "final loss above 0.1 fails" (the same).
 ABLE, UNABLE = 0.05, 0.1
-# Training loss over guessing at the end: a model that got this low is not too small for its task (starting values).
-FITTED, UNFITTED = 0.15, 0.4
+# Training loss over guessing at the end: below the first nobody looks for this, above the last it is high whatever the task
+# (starting values).
+LOW, FITTED, UNFITTED = 0.05, 0.15, 0.4
+# The same over what a small reference network reaches on rows that it never saw: two units of a noisy regression 2.9 and more
+# (starting values).
+REACHED, MISSED = 1.5, 2.2
+# Loss on rows left out over that of a model eight times as wide (starting values), where the run's own loss fell by less than GAIN
+# of itself at its end.
+ALIKE, WORSE = 1.25, 1.6
+ABOVE, AS_FAR = 0.5, 0.75  # loss of a fresh start on rows left out over the level at which the run ended (starting values)
+GAIN, END = 0.05, 0.3
 RUNS_AWAY = 2.0  # a model that is too small settles near guessing; one that ends far above it was driven there (starting value)
 DOUBTFUL = 0.5  # without the experiment
 
@@ -51,15 +64,16 @@ def detect(training: Training) -> Detection | None:
     seen = outcome(training.series("loss"), level.guess if level else None)
     if seen is None or seen.level is None or seen.not_finite or seen.level > RUNS_AWAY:
         return None
-    high = slope(seen.level, FITTED, UNFITTED)
-    if high <= 0.0:
+    if seen.level <= LOW:
         return None
     found = training.experiments.get("memorise")
     if found is None or found.status != "done" or "fresh_median" not in found.facts:
-        return Detection(DOUBTFUL * high, (_loss(training, seen.level),))
+        return Detection(DOUBTFUL * slope(seen.level, LOW, FITTED), (_loss(training, seen.level),))
     facts = found.facts
-    best = min(float(facts["fresh_median"]), float(facts["own"]))
-    strength = ramp(best, ABLE, UNABLE) * high
+    # What a model memorises once its inputs are scaled is large enough: the inputs are the matter.
+    best = min(float(facts[name]) for name in ("fresh_median", "own", "standardised") if facts.get(name) is not None)
+    unable = ramp(best, ABLE, UNABLE)
+    high, beside = _high(training, seen.level)
     tried = Evidence(
         "memorise",
         (0, training.steps),
@@ -67,7 +81,57 @@ def detect(training: Training) -> Detection | None:
         f"below {ABLE}",
         f"{facts['rows']} examples, from the run's own start and {len(facts['fresh'])} fresh ones",
     )
-    return Detection(strength, (tried, _loss(training, seen.level)), _advice(training)) if strength > 0 else None
+    evidence = (tried, _loss(training, seen.level), *beside)
+    if unable == 0.0 and "baseline" not in training.experiments and not _falls_on(training):
+        # Sixteen examples are too easy for a test where there are nearly as many inputs: what a small network reaches tells more.
+        return Detection(DOUBTFUL * slope(seen.level, LOW, FITTED), (_loss(training, seen.level),))
+    wider = _widened(training, seen.level) if beside and not _falls_on(training) else None
+    strength = max(unable * high, wider[0] if wider else 0.0)
+    if unable * high == 0.0 and wider is not None:
+        evidence = (*beside, *wider[1], _loss(training, seen.level))
+    return Detection(strength, evidence, _advice(training)) if strength > 0 else None
+
+
+def _falls_on(training: Training) -> bool:
+    """Tell whether the loss still fell at the end: a run that was ended early has not shown what its model can do."""
+    end = tail(training.series("loss"), END)
+    found = trend(end)
+    return found.falls and -found.slope * END * training.steps > GAIN * float(end.values.mean())
+
+
+def _widened(training: Training, level: float) -> tuple[float, tuple[Evidence, ...]]:
+    """Weigh what a wider model reaches on rows left out: it confirms what the small network showed, where sixteen examples are too easy."""
+    done = training.experiments.get("widen")
+    if done is None:
+        return DOUBTFUL, ()
+    if done.status != "done":
+        return 0.0, ()
+    facts, expected = done.facts, expected_level(training)
+    # A fresh start that gets far below the run's own end is able, whatever more width would bring.
+    held_back = float(facts["own"]) / max(level * expected.guess, 1e-12) if expected else 0.0
+    ratio = float(facts["own"]) / max(float(facts["wide"]), 1e-12)
+    seen = Evidence(
+        "widen",
+        (0, int(facts["steps"])),
+        f"{ratio:.1f} times the loss of a model {facts['factor']} times as wide",
+        f"below {ALIKE}",
+        f"on {facts['unseen_rows']} rows left out, both trained alike from fresh weights",
+    )
+    return slope(ratio, ALIKE, WORSE) * slope(held_back, ABOVE, AS_FAR), (seen,)
+
+
+def _high(training: Training, level: float) -> tuple[float, tuple[Evidence, ...]]:
+    """Return how surely the training loss stopped high: by itself, or beside what a small network reaches on rows that it never saw."""
+    alone = slope(level, FITTED, UNFITTED)
+    done = training.experiments.get("baseline")
+    reached = done.facts.get("network_loss") if done is not None and done.status == "done" else None
+    if reached is None:
+        return max(alone, DOUBTFUL * slope(level, LOW, FITTED)), ()
+    beside = slope(level / max(float(reached), 1e-9), REACHED, MISSED)
+    seen = Evidence(
+        "baseline", (0, training.steps), f"{float(reached):.2f} of guessing", f"{level:.2f} as here", "a small network on rows left out"
+    )
+    return max(alone, beside), (seen,) if beside > 0 else ()
 
 
 def _unregistered(training: Training) -> bool:
@@ -96,6 +160,16 @@ def _run(end: float, own: float | None = None, fresh: float = 0.005) -> Training
     return Training(signals={"loss": Series.of(loss)}, rows={"loss_call": [call]}, experiments=done)
 
 
+# Sixteen positions of two channels are 32 features, which is enough: so the positions are pooled as well.
+_POOLED = (("model", r"nn\.Flatten\(\),", "nn.AdaptiveAvgPool2d(1), nn.Flatten(),"), ("model", r"WIDTH \* 16", "WIDTH"))
+
+
+def _narrowed(kinds: tuple[str, ...], widths: tuple[int, ...], *also: tuple[str, str, str]) -> Iterator[Plant]:
+    levels: tuple[Level, ...] = ("mild", "middle", "severe")
+    for level, width in zip(levels, widths, strict=True):
+        yield Plant(level, "model", r"^WIDTH = \d+$", f"WIDTH = {width}", kinds, also)
+
+
 FAULT = Fault(
     code="ARC001",
     slug="model-too-small",
@@ -115,11 +189,7 @@ FAULT = Fault(
         Example("look-alike", _run(50.0, 0.7, 0.7), "ran away: the rate, the start or the inputs"),
         Example("look-alike", _run(0.7), "high and flat, nothing tried yet: suspected only"),
     ),
-    plants=(
-        Plant("middle", "model", r"^WIDTH = \d+$", "WIDTH = 2"),
-        Plant("mild", "model", r"^WIDTH = \d+$", "WIDTH = 3"),
-        Plant("severe", "model", r"^WIDTH = \d+$", "WIDTH = 1"),
-    ),
+    plants=(*_narrowed(("images",), (3, 2, 1), *_POOLED), *_narrowed((), (3, 2, 1))),
     bigger_machine=BiggerMachine("no", "a larger model, which probably fits the machine at hand"),
-    decides_with=("memorise",),
+    decides_with=("memorise", "baseline", "widen"),
 )

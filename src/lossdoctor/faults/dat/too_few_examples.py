@@ -208,6 +208,7 @@ FAULT = Fault(
     # So many rows, passed over often enough to be learnt by heart; a step of the language model takes long, so it makes fewer.
     plants=(
         *_starved(("language-model",), 60, 120, 60, 25),
+        *_starved(("manual",), 600, 32, 16, 6),  # in two dimensions forty rows are nearly enough
         *_starved(("classifier", "regression"), 300, 100, 40, 20),
     ),
     treatment=Treatment("more_rows", {}, moves="validation", direction="down", safety="advice-only"),

@@ -69,11 +69,12 @@ def _run(backwards: int, ratio: float, optimizer: str = "SGD", reduction: str = 
     return Training(signals=counted, rows={"loss_call": calls}, facts={"optimizer": {"name": optimizer}})
 
 
-def _plant(level: Level, parts: int) -> Plant:
-    """Step once in so many batches, on gradients that are added up."""
+def _plant(level: Level, parts: int, rate: int) -> Plant:
+    """Step once in so many batches, on gradients that are added up; with a rate that their mean, which is less noisy, would bear."""
     end = r"^( +)optimizer\.zero_grad\(\)\n +loss\.backward\(\)\n +optimizer\.step\(\)$"
     grouped = rf"\1loss.backward()\n\1batch += 1\n\1if batch % {parts} == 0:\n\1    optimizer.step()\n\1    optimizer.zero_grad()"
-    return Plant(level, "loop", end, grouped, kinds=("regression", "images"), also=(("loop", r"^EPOCHS = ", r"batch = 0\nEPOCHS = "),))
+    also = (("loop", r"^EPOCHS = ", r"batch = 0\nEPOCHS = "), ("optimiser", r"^RATE = (.*)$", rf"RATE = \1 * {rate}"))
+    return Plant(level, "loop", end, grouped, kinds=("regression", "images"), also=also)
 
 
 FAULT = Fault(
@@ -96,8 +97,9 @@ FAULT = Fault(
         Example("known miss", _run(2, 1.0, "SGD"), "two micro-batches"),
     ),
     plants=(
-        _plant("middle", 4),
-        _plant("severe", 16),
+        _plant("mild", 4, 1),
+        _plant("middle", 8, 8),
+        _plant("severe", 32, 8),
     ),
     treatment=Treatment("divide_losses", {}, moves="loss", direction="down"),
 )

@@ -39,6 +39,7 @@ from lossdoctor.core.run import Experiment, Row, Series, Training
 from lossdoctor.derive.strength import slope
 
 FEWEST = 30  # rows on either side
+LEAST = 12  # values of a feature in a batch: the spread of so many is .94 of that of all, of two .56 (normal values)
 # Ratio of the spreads, or difference of the means in spreads: 1.0 to 1.2 and 0 to .3 on healthy runs, 9.9 for images in [0, 1] beside
 # standardised ones (measured on eleven scripts).
 LITTLE, MUCH = 1.4, 2.0
@@ -56,7 +57,7 @@ def detect(training: Training) -> Detection | None:
 
 
 def _scaled(training: Training, passes: Sequence[Row]) -> Detection | None:
-    given = [row["inputs"][0] for row in training.rows.get("batch", []) if row.get("inputs")]
+    given = [row["inputs"][0] for row in training.rows.get("batch", []) if row.get("inputs") and _enough(row["inputs"][0])]
     held = [row["input"][0] for row in passes if (row.get("rows") or 0) >= FEWEST]
     if not given or not held or not _comparable(given[0], held[0]):
         return None
@@ -68,6 +69,13 @@ def _scaled(training: Training, passes: Sequence[Row]) -> Detection | None:
     words = [f"mean {mean:.3g}, spread {spread:.3g}" for mean, spread in figures]
     evidence = Evidence("validation", (passes[0].step, passes[-1].step), words[0], words[1], "validation inputs beside training inputs")
     return Detection(strength, (evidence,))
+
+
+def _enough(inputs: Any) -> bool:
+    """Tell whether a batch holds enough values of each feature: the spread of two rows is far below that of all."""
+    shape = [int(size) for size in inputs.get("shape") or ()]
+    features = inputs.get("features") or (shape[1] if len(shape) > 1 else 1)
+    return math.prod(shape) >= LEAST * features
 
 
 def _comparable(one: Any, other: Any) -> bool:

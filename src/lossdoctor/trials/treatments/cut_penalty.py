@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import weakref
+from collections import deque
 from typing import Any
 
 import torch
@@ -14,6 +14,7 @@ from lossdoctor.trials.hooks import Hooks
 
 # Nodes of the graph through which a term goes into a sum with nothing but a factor.
 _LINEAR = ("Add", "Sub", "Mul", "Div", "Neg", "Sum", "Mean", "Squeeze", "View", "Reshape", "Unsqueeze", "ToCopy")
+_MOST_CALLS = 8  # of known losses between two backward calls
 _MOST_NODES = 40  # between the loss and its terms; more is no plain sum (starting value)
 
 
@@ -23,7 +24,7 @@ def apply(hooks: Hooks, factor: float) -> None:
     Args:
         factor: what the other terms are multiplied by.
     """
-    made: list[weakref.ref[Tensor]] = []
+    made: deque[Tensor] = deque(maxlen=_MOST_CALLS)  # held: a script drops a term once it is added
     inside = [0]
 
     def loss(original: Any) -> Any:
@@ -34,16 +35,15 @@ def apply(hooks: Hooks, factor: float) -> None:
             finally:
                 inside[0] -= 1
             if not inside[0] and isinstance(value, Tensor) and value.grad_fn is not None:
-                made.append(weakref.ref(value))
+                made.append(value)
             return value
 
         return known
 
     def make(original: Any) -> Any:
         def backward(tensors: Any, grad_tensors: Any = None, *args: Any, **kwargs: Any) -> Any:
-            mains = [each for each in (known() for known in made) if each is not None]
             if isinstance(tensors, Tensor) and tensors.numel() == 1 and grad_tensors in (None, (None,)):
-                term = _main_term(tensors, mains)
+                term = _main_term(tensors, list(made))
                 if term is not None:
                     hooks.note("cut_penalty")
                     tensors = factor * tensors + (1 - factor) * term
