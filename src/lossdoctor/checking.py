@@ -95,12 +95,28 @@ def _run(job: Job, done: Checked) -> Run:
     return Run(run.facts, run.trainings, [*run.notes, why]) if why else run
 
 
+# What torch says, and what it means to a training.
+_WORDS = (
+    ("grad can be implicitly created only for scalar outputs", "backward was called on a loss of several numbers: take its mean"),
+    (
+        "does not require grad and does not have a grad_fn",
+        "the loss is cut from the model (LOS007), or nothing in the model can learn (TUN002)",
+    ),
+    ("is out of bounds", "a class number reaches the number of outputs: classes are counted from 0 (LAB003)"),
+    ("Assertion `t >= 0 && t < n_classes` failed", "a class number reaches the number of outputs: classes are counted from 0 (LAB003)"),
+    ("shapes cannot be multiplied", "a batch has another number of features than the layer takes"),
+    ("Expected more than 1 value per channel when training", "batch norm met a batch of one: set drop_last=True"),
+)
+
+
 def _why(done: Checked) -> str:
     """Say what kept a script from being seen as it would run; empty where nothing did."""
     if done.refused:
         return f"the script was stopped at {done.refused}: checked, it may change nothing, and this machine allows no namespaces"
     if done.ending.how == "exception":
-        return f"the script ended by an error: {done.words.splitlines()[-1] if done.words else done.ending.exception}"
+        last = done.words.splitlines()[-1] if done.words else str(done.ending.exception)
+        meant = next((meaning for words, meaning in _WORDS if words in last), "")
+        return f"the script ended by an error: {last}{'; ' if meant else ''}{meant}"
     return "the script did not come to the end of a step in time and was killed" if done.ending.how == "killed" else ""
 
 
