@@ -93,6 +93,16 @@ with torch.no_grad():
         right += (torch.softmax(outputs, dim=AXIS).argmax(dim=1) == labels[start:start + 100]).sum().item()
 model.train()
 """
+NORMED = """
+inputs = inputs * 3 + 5
+model = nn.Sequential(nn.BatchNorm1d(12HOW), nn.Linear(12, 32), nn.ReLU(), nn.BatchNorm1d(32HOW), nn.Linear(32, 3))
+"""
+HELD = """
+model.eval()
+with torch.no_grad():
+    nn.functional.cross_entropy(model(inputs[:200] + 0.01), labels[:200])
+model.train()
+"""
 TINY = PARTS["data"] + "inputs = inputs * 0.002"
 LEAK = PARTS["data"] + "inputs = torch.cat([inputs, labels[:, None] + 0.02 * torch.randn(600, 1)], 1)"
 RARE = "inputs = torch.randn(1500, 12); labels = (inputs[:, 0] + inputs[:, 1] > 2.4).long()"
@@ -181,6 +191,13 @@ SICK |= {
     "nothing-trainable": {"adapters beside the way": {"model": ADAPTER, "loss": THROUGH, "optimizer": PLAIN}},
 }
 SICK |= {
+    "batchnorm-statistics": {
+        "too slow": {
+            "model": NORMED.replace("HOW", ", momentum=1e-4"),
+            "loop": PARTS["loop"].replace("range(4)", "range(8)"),
+            "validate": HELD,
+        }
+    },
     "metric-wrong": {"over the rows": {"validate": SCORE.replace("AXIS", "0")}},
     "inputs-constant": {"all alike": {"data": PARTS["data"] + "inputs = torch.ones_like(inputs)"}, "divided twice": {"data": TINY}},
     "leaky-feature": {"the label": {"data": LEAK, "model": PARTS["model"].replace("12", "13", 1)}},
@@ -191,6 +208,7 @@ SICK |= {
 }
 HEALTHY = {
     "as it is": {},
+    "a norm that follows": {"model": NORMED.replace("HOW", ""), "validate": HELD},
     "a score over classes": {"validate": SCORE.replace("AXIS", "1")},
     "small, behind a norm": {"data": TINY, "model": PARTS["model"].replace("nn.Linear", "nn.BatchNorm1d(12), nn.Linear", 1)},
     "an amount that decides": {"data": "inputs = torch.randn(600, 12); labels = (inputs[:, 0] > 0).long()"},

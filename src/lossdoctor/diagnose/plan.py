@@ -12,7 +12,7 @@ from lossdoctor.derive.dead import dead_throughout
 from lossdoctor.derive.level import expected_level
 
 # Cheapest first: what each took on small problems, one busy core
-# (.02, .02, .2, .1, .01, .1, .1, .1, .1, .03, .01 to 2, .5, .1, .3 to 5, 0 or 3, 1, 1, 1 to 3, 1 to 5, 3 to 6 s).
+# (.02, .02, .2, .1, .01, .1, .1, .1, .1, .03, .01 to 2, .5, .1, .05, .3 to 5, 0 or 3, 1, 1, 1 to 3, 1 to 5, 3 to 6 s).
 ORDER = (
     "linear",
     "flow",
@@ -27,6 +27,7 @@ ORDER = (
     "prepared",
     "held_out",
     "answers",
+    "norms",
     "memorise",
     "terms",
     "rate",
@@ -36,7 +37,21 @@ ORDER = (
     "throughput",
 )
 # Done whatever is suspected, for what they find leaves no trace in the curves.
-ALWAYS = ("linear", "flow", "objective", "axes", "padding", "mixing", "tokens", "stress", "prepared", "held_out", "answers", "terms")
+ALWAYS = (
+    "linear",
+    "flow",
+    "objective",
+    "axes",
+    "padding",
+    "mixing",
+    "tokens",
+    "stress",
+    "prepared",
+    "held_out",
+    "answers",
+    "norms",
+    "terms",
+)
 # What `check` does: all that could settle what is open. What a machine gives is `lossdoctor machine`'s question.
 CHECKS = ("look", "loader", *(name for name in ORDER if name != "throughput"), "accumulation", "precision", "memory", "rate_range")
 

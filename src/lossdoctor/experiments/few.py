@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 import time
+from contextlib import suppress
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from lossdoctor.experiments.replay import Deadline, Replay, ReplayRefused, without_dropout
+from lossdoctor.experiments.replay import Deadline, Replay, ReplayRefused, TimeOver, without_dropout
 from lossdoctor.record.capture import Batch, inputs
 
 FEW, FEW_STEPS, MOST_STEPS = 4, 10, 300  # examples; steps at least, whatever time they take, and at most
@@ -35,7 +36,7 @@ def memorise_few(replay: Replay, deadline: Deadline, passed: float) -> dict[str,
     optimizer = torch.optim.Adam([each for model in models for each in model.parameters() if each.requires_grad], lr=FEW_RATE)
     losses: list[float] = []
     begun = time.monotonic()
-    with without_dropout(models):
+    with suppress(TimeOver), without_dropout(models):
         constants = _shortened(replay, models, batch, rows)
         while len(losses) < FEW_STEPS or not deadline.over:
             optimizer.zero_grad()
@@ -45,14 +46,15 @@ def memorise_few(replay: Replay, deadline: Deadline, passed: float) -> dict[str,
                 break
             loss.backward()  # type: ignore[no-untyped-call]
             optimizer.step()
-    own = min((each for each in losses if math.isfinite(each)), default=math.inf) / (abs(losses[0]) or 1.0)
+    first = abs(losses[0]) if losses else 1.0
+    own = min((each for each in losses if math.isfinite(each)), default=first) / (first or 1.0)
     if not own < passed:
         took = time.monotonic() - begun
         raise ReplayRefused(
             f"{len(losses)} steps of {len(rows)} examples took {took:.0f} s and brought the loss to {own:.2f} of the first; "
             "`lossdoctor check --workup-seconds 600` gives it more time"
         )
-    return {"rows": len(rows), "guess": abs(losses[0]), "own": own, "steps": len(losses), "by_rate": {f"{FEW_RATE:g}": own}, "kind": None}
+    return {"rows": len(rows), "guess": first, "own": own, "steps": len(losses), "by_rate": {f"{FEW_RATE:g}": own}, "kind": None}
 
 
 def _shortened(replay: Replay, models: list[nn.Module], batch: Batch, rows: Tensor) -> list[Tensor]:

@@ -22,6 +22,10 @@ class ReplayRefused(Exception):
     """Say why a run cannot be replayed, for the user."""
 
 
+class TimeOver(ReplayRefused):
+    """Say that an experiment was ended where it was."""
+
+
 @dataclass
 class Deadline:
     """Hold until when an experiment may go on.

@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from lossdoctor.experiments.replay import Deadline, Replay, ReplayRefused, untouched
+from lossdoctor.experiments.replay import Deadline, Replay, ReplayRefused, TimeOver, untouched
 from lossdoctor.record.capture import Captures
 
 GRACE = 1.0  # s that an experiment may overrun what it was given: the step under way, or the model under way
@@ -92,10 +92,6 @@ class Workup:
         except ReplayRefused as refusal:
             self._refused = str(refusal)
             raise
-
-
-class TimeOver(ReplayRefused):
-    """Say that an experiment was ended where it was."""
 
 
 @contextmanager
