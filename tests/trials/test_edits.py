@@ -223,6 +223,39 @@ def test_calls_get_the_argument_that_a_treatment_gives() -> None:
     assert change("causal_mask", attend.replace("v)", "v, mask)")) is None
 
 
+NET = """\
+class Net(nn.Module):
+    def __init__(self):
+        self.sizes = [4, 5]
+        self.layers = []
+        for a in self.sizes:
+            self.layers.append(nn.Linear(a, a))
+"""
+
+
+def test_layers_in_a_plain_list_become_a_module_list() -> None:
+    assert change("hold_all_parameters", NET) == ["-        self.layers = []", "+        self.layers = nn.ModuleList()"]
+    at_once = NET.replace("self.layers = []", "self.layers = [nn.Linear(4, 4) for _ in range(3)]").replace(
+        "            self.layers.append", "            print"
+    )
+    found = change("hold_all_parameters", at_once.replace("(nn.Module)", "(torch.nn.Module)"))
+    assert found is not None
+    assert found[1] == "+        self.layers = torch.nn.ModuleList([nn.Linear(4, 4) for _ in range(3)])"
+    assert change("hold_all_parameters", NET.replace("(nn.Module)", "")) is None
+    assert change("hold_all_parameters", NET.replace("nn.Linear(a, a)", "a")) is None
+    assert change("hold_all_parameters", NET + NET) is None
+
+
+@pytest.mark.parametrize(("kind", "cut"), [("LSTM", "tuple(each.detach() for each in state)"), ("GRU", "state.detach()")])
+def test_a_carried_state_is_detached_before_the_model_gets_it(kind: str, cut: str) -> None:
+    text = f"rnn = nn.{kind}(1, 8)\nfor x in data:\n    out, state = model(x, state)\n    out.sum().backward()\n"
+    run = training(where={"forward": ["train.py", 3]})
+    run.run_facts["keepers"] = [{"name": "state", "file": "train.py", "line": 3}]
+    assert change("detach_state", text, run=run) == [f"+    state = state if state is None else {cut}"]
+    assert change("detach_state", text.replace("(x, state)", "(x)"), run=run) is None
+    assert change("detach_state", text) is None
+
+
 def test_accumulated_losses_are_divided() -> None:
     assert change("divide_losses", parts=4) == ["-    loss.backward()", "+    (loss / 4).backward()"]
     scaled = LOOP.replace("loss.backward()", "scaler.scale(loss).backward()")

@@ -363,6 +363,24 @@ def test_stop_after_ends_at_the_first_backward_after_so_many_steps() -> None:
         hooks.undo()
 
 
+def test_stop_after_waits_for_the_first_step_where_gradients_are_accumulated() -> None:
+    ended: list[int] = []
+    done = [0]
+    hooks = Hooks(finish=lambda: ended.append(done[0]))
+    try:
+        apply_one(hooks, "stop_after", {"steps": 2, "parts": 5})
+        model, inputs, _ = problem()
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        for backward in range(1, 13):
+            done[0] = backward
+            model(inputs).sum().backward()
+            if backward % 5 == 0:
+                optimizer.step()
+    finally:
+        hooks.undo()
+    assert ended[0] == 11
+
+
 def test_stop_early_moves_nothing_afterwards() -> None:
     untreated = train(steps=12)
     with treated("stop_early", steps=5) as hooks:

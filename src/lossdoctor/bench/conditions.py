@@ -53,7 +53,7 @@ PAIRS = (
     ("model-too-small", "input-bottleneck"),
     ("dead-units", "too-few-examples"),
 )
-SUITES = ("ten", "watching", "all", "pairs", "confirm")
+SUITES = ("ten", "watching", "all", "pairs", "confirm", "speed")
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 @click.option(
     "--suite",
     "suite_name",
-    type=click.Choice(["ten", "watching", "all", "confirm", "speed"]),
+    type=click.Choice(["ten", "watching", "all", "pairs", "confirm", "speed"]),
     default="ten",
     show_default=True,
     help="What is planted.",

@@ -19,6 +19,7 @@ from lossdoctor.experiments.replay import Deadline, Replay, ReplayRefused
 
 RUNS_THE_MODEL = False
 _FEWEST = 40  # held-out rows below which nothing is measured at all; the rule asks for more
+_FEWEST_TOKENS = 300  # the same where every position of a row is a question of its own
 _EPOCHS = 60
 _WIDTH = 64
 _FEWEST_VALUES, _MOST_VALUES = 4, 50  # whole numbers that may be names or amounts
@@ -40,7 +41,8 @@ def measure(replay: Replay, deadline: Deadline, parameters: dict[str, Any]) -> d
     if data.kind == "one_hot":
         data = Examples("classes", data.inputs, data.targets.argmax(1).astype(np.float64), data.held_out, data.integer)
     facts: dict[str, Any] = {"rows": len(data), "held_out": int(data.held_out.sum()), "kind": data.kind}
-    if facts["held_out"] < _FEWEST or not data.held_out.any() or data.held_out.all():
+    answers = facts["held_out"] * (data.targets.shape[1] if data.kind == "tokens" else 1)
+    if answers < (_FEWEST if data.kind != "tokens" else _FEWEST_TOKENS) or not data.held_out.any() or data.held_out.all():
         return facts
     if data.kind == "tokens":
         return facts | _tokens(data)

@@ -19,6 +19,7 @@ from lossdoctor.record.capture import Batch
 from lossdoctor.record.probes.hashes import row_hashes
 
 STEPS = 400
+LOST = 1.5  # an unseen loss so many times its best does not come back
 _EVERY = 20
 
 
@@ -81,6 +82,8 @@ def _repeat(
         optimizer.step()
         if course.steps % _EVERY == 0:
             course.unseen.append(unseen_loss(replay, models, parts))
+            if course.unseen[-1] > LOST * min(course.unseen):
+                break  # the best lies behind
     return course
 
 

@@ -60,6 +60,7 @@ class Plan:
         before: steps of the trainings before it.
         until: when all must have ended, on `time.monotonic`.
         edits: path to text that the script's process sees in its place.
+        parts: backward calls of a step.
     """
 
     folder: Path
@@ -68,6 +69,7 @@ class Plan:
     before: int
     until: float
     edits: Mapping[str, str]
+    parts: int = 1
 
     @property
     def left(self) -> float:
@@ -93,7 +95,7 @@ def run_arm(
     """
     if plan.left < 1:
         return Arm(None, plan.index, 0.0, "the time is up")
-    stop = {"name": "stop_after", "parameters": {"steps": plan.before + plan.steps}}
+    stop = {"name": "stop_after", "parameters": {"steps": plan.before + plan.steps, "parts": plan.parts}}
     with tempfile.TemporaryDirectory(prefix=scratch_prefix(), ignore_cleanup_errors=True) as scratch:
         edits = plan.edits if edited else {}
         ended = repeat(plan.folder, Path(scratch), [*treatments, stop], plan.left, number=number, edits=edits, work=work)

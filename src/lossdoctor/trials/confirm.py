@@ -11,10 +11,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from lossdoctor.core.diagnosis import Diagnosis, Finding
 from lossdoctor.core.errors import LossdoctorError
 from lossdoctor.core.fault import Fault, Treatment, faults
-from lossdoctor.core.run import Run
+from lossdoctor.core.run import Run, Series
 from lossdoctor.trials.arms import Plan
 from lossdoctor.trials.compare import CONFIRMED, REFUTED
 from lossdoctor.trials.cost import LEAST_STEPS, allowance, check_room, seconds_of, steps_within
@@ -118,7 +120,9 @@ class Confirmer:
         self.say(f"trial of {what} for {question.slug}: {steps} steps, about {expected:.0f} s")
         before = sum(part.steps for earlier in self.run.trainings[: training.index] for part in (earlier.roles or [earlier]))
         until = time.monotonic() + (self.limit or 2 * max(allowed, expected))  # a machine may be busier than it was
-        plan = Plan(self.folder, training.index, steps, before, until, edits or {})
+        counts = training.signals.get("backwards", Series.of([])).finite().values
+        parts = max(1, int(np.median(counts))) if len(counts) else 1
+        plan = Plan(self.folder, training.index, steps, before, until, edits or {}, parts)
         return run_trial(Pairs(plan, self.run, question, self.workers, look=look), self.say)
 
     def laid_out(self, candidate: Candidate) -> tuple[int, float, float]:

@@ -82,7 +82,44 @@ def _option(source: Source, value: Value, training: Training, where: Location | 
     return with_argument(source, call, parameters["option"], repr(parameters["value"])) if call is not None else None
 
 
+def _module_list(source: Source, value: Value, training: Training, where: Location | None) -> str | None:
+    """Hold layers in a ModuleList that a module holds in a plain list."""
+    found = [
+        (each.value, source.segment(base))
+        for holder in ast.walk(source.tree)
+        if isinstance(holder, ast.ClassDef)
+        for base in holder.bases
+        if source.segment(base).split(".")[-1] == "Module"
+        for each in ast.walk(holder)
+        if isinstance(each, ast.Assign) and isinstance(each.value, ast.List | ast.ListComp) and _holds_layers(source, holder, each)
+    ]
+    if len(found) != 1:
+        return None
+    plain, base = found[0]
+    inner = "" if isinstance(plain, ast.List) and not plain.elts else source.segment(plain)
+    return source.replaced(plain, f"{base}List({inner})")
+
+
+def _holds_layers(source: Source, holder: ast.ClassDef, assigned: ast.Assign) -> bool:
+    """Tell whether a list that an object keeps is made of new objects, or such are appended to it."""
+    name = source.segment(assigned.targets[0])
+    appended = [
+        call.args[0]
+        for call in ast.walk(holder)
+        if isinstance(call, ast.Call) and source.segment(call.func) == f"{name}.append" and len(call.args) == 1
+    ]
+    value = assigned.value
+    elements = value.elts if isinstance(value, ast.List) else [value.elt] if isinstance(value, ast.ListComp) else []
+    made_here = [*elements, *appended]
+    return (
+        name.startswith("self.")
+        and bool(made_here)
+        and all(isinstance(each, ast.Call) and called(each)[:1].isupper() for each in made_here)
+    )
+
+
 CALLS = {
+    "hold_all_parameters": _module_list,
     "batch_first": _batch_first,
     "causal_mask": _causal,
     "shuffle": _shuffle,

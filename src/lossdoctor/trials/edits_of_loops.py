@@ -151,7 +151,28 @@ def _divide(source: Source, value: Value, training: Training, where: Location | 
     return source.replaced(owner, f"({source.segment(owner)} / {value['parameters']['parts']})")
 
 
+def _detach(source: Source, value: Value, training: Training, where: Location | None) -> str | None:
+    """Detach the state that is handed to the model, before it is; what holds it was named by the run."""
+    forward = at(source, training.where("forward"))
+    keepers = training.run_facts.get("keepers")
+    names = {str(each.get("name")) for each in keepers if isinstance(each, dict)} if isinstance(keepers, list) else set()
+    given = [
+        node.id
+        for call in ast.walk(forward or ast.Pass())
+        if isinstance(call, ast.Call)
+        for node in (*call.args, *(each.value for each in call.keywords))
+        if isinstance(node, ast.Name) and node.id in names
+    ]
+    kinds = {called(call).removesuffix("Cell") for call in calls(source)} & {"LSTM", "GRU", "RNN"}
+    if forward is None or len(set(given)) != 1 or len(kinds) != 1:
+        return None
+    name = given[0]
+    cut = f"tuple(each.detach() for each in {name})" if kinds == {"LSTM"} else f"{name}.detach()"
+    return source.inserted(forward, f"{name} = {name} if {name} is None else {cut}", after=False)
+
+
 LOOPS = {
+    "detach_state": _detach,
     "no_grad_in_validation": _no_grad,
     "detach_losses": _item,
     "divide_losses": _divide,

@@ -41,9 +41,10 @@ def detect(training: Training) -> Detection | None:
     if training.fact("what") == "manual":
         return None
     rows = training.table("coverage")
-    late = rows[len(rows) // 2 :]
-    if any(not (row.get("unregistered") or 0) for row in late):
-        return None
+    known = [row for row in rows if row.get("unregistered") is not None]  # else nobody looked which leaves the graph has
+    late = known[len(known) // 2 :]
+    if not late or any(not row["unregistered"] for row in late) or rows[-1].get("held") != late[-1].get("held"):
+        return None  # none, or the optimiser was given some since
     last = late[-1]
     missed = int(last.get("unregistered_elements") or 0)
     share = missed / (missed + int(last.get("model_elements") or 0)) if missed else 1.0
@@ -62,6 +63,12 @@ def _run(*unregistered: int, elements: int = 4000, **facts: Any) -> Training:
     return Training(signals={"loss": Series.of([2.3] * 40)}, rows={"coverage": rows}, facts={"what": "optimizer", **facts})
 
 
+def _unseen_at_last(held: int) -> Training:
+    run = _run(2, 2, 2)
+    run.rows["coverage"].append(Row(30, {"held": held, "missed": 0, "model_elements": 6_000}))
+    return run
+
+
 FAULT = Fault(
     code="ARC006",
     slug="module-unregistered",
@@ -77,6 +84,8 @@ FAULT = Fault(
         Example("healthy", _run(0), "looked at once"),
         Example("look-alike", _run(2, 2, 0, 0), "handed to the optimiser later"),
         Example("look-alike", _run(3, 3, what="manual"), "a loop that holds its tensors by hand"),
+        Example("sick", _unseen_at_last(held=4), "at the last look nobody looked for them"),
+        Example("look-alike", _unseen_at_last(held=6), "the optimiser was given them since"),
         Example("known miss", _run(4, 0, 4, 0), "layers used at every second step only"),
     ),
     plants=(

@@ -40,6 +40,7 @@ from lossdoctor.core.fault import Detection, Example, Fault, Level, Plant, Treat
 from lossdoctor.core.run import Row, Series, Training
 from lossdoctor.derive.distinct import distinct_rows
 from lossdoctor.derive.generalisation import Generalisation, generalisation
+from lossdoctor.derive.learnable import learnable
 from lossdoctor.derive.level import guessed_classes
 from lossdoctor.derive.strength import ramp, slope
 
@@ -76,7 +77,7 @@ def detect(training: Training) -> Detection | None:
     few = ramp(rows.each, ENOUGH, FEW) * ramp(rows.times, SOME_TIMES, MANY_TIMES)
     wide = slope(found.gap_at_best, *((ERRORS_FEW, ERRORS_MANY) if found.measure == "error" else (GAP_SMALL, GAP_WIDE)))
     strength = few * wide * slope(found.left_behind, BESIDE, LEFT_BEHIND)
-    if found.by_guess and found.best > NEVER:
+    if found.by_guess and found.best > NEVER and not learnable(training):
         strength = min(strength, DOUBTFUL)
     return Detection(strength, _evidence(training, found, rows), where=training.where("loader"))
 
