@@ -137,6 +137,24 @@ class Reader(nn.Module):
 model = Reader()
 """
 
+GREYS = "inputs = torch.sigmoid(torch.randn(600, 3) @ torch.randn(3, 20)); labels = inputs"
+VARIATIONAL = """
+class Variational(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.encoder, self.decoder = nn.Sequential(nn.Linear(20, 32), nn.ReLU(), nn.Linear(32, 6)), nn.Linear(3, 20)
+    def forward(self, x):
+        mean, log_variance = self.encoder(x).chunk(2, 1)
+        code = mean + torch.randn_like(mean) * (log_variance / 2).exp()
+        return torch.sigmoid(self.decoder(code)), mean, log_variance
+model = Variational()
+"""
+EVIDENCE = """
+pictured, mean, log_variance = model(x)
+fit = nn.functional.binary_cross_entropy(pictured, x, reduction="sum")
+loss = fit - 0.5 * (1 + log_variance - mean**2 - log_variance.exp()).sum()
+"""
+
 SICK = {
     "no-nonlinearity": {
         "linear layers": {"model": LINEAR},
@@ -155,6 +173,11 @@ SICK = {
     "init-constant": {"a constant": {"model": CONSTANT}, "zero": {"model": CONSTANT.replace("0.1", "0.0")}},
     "loss-sign-flipped": {
         "negated": {"loss": "loss = -nn.functional.cross_entropy(model(x), y)"},
+        "yes and no, by hand": {
+            "data": "inputs = torch.randn(600, 12); labels = (inputs[:, :1] > 0).float()",
+            "model": NUMBER.replace("END", ", nn.Sigmoid()"),
+            "loss": "p = model(x)\nloss = (y * torch.log(p + 1e-7) + (1 - y) * torch.log(1 - p + 1e-7)).mean()",
+        },
         "by hand": {"loss": "loss = torch.log_softmax(model(x), 1)[torch.arange(len(y)), y].mean()"},
         "squares": {"data": REGRESSION, "model": NUMBER.replace("END", ""), "loss": "loss = -((model(x) - y) ** 2).mean()"},
     },
@@ -208,6 +231,7 @@ SICK |= {
 }
 HEALTHY = {
     "as it is": {},
+    "a variational autoencoder": {"data": GREYS, "model": VARIATIONAL, "loss": EVIDENCE},
     "a norm that follows": {"model": NORMED.replace("HOW", ""), "validate": HELD},
     "a score over classes": {"validate": SCORE.replace("AXIS", "1")},
     "small, behind a norm": {"data": TINY, "model": PARTS["model"].replace("nn.Linear", "nn.BatchNorm1d(12), nn.Linear", 1)},

@@ -66,10 +66,20 @@ def meeting(replay: Replay, models: list[nn.Module], batch: Batch) -> Met:
         for handle in handles:
             handle.remove()
     constants = [batch.program.constants[number] for number in row_constants(batch.program, batch.rows)]
-    others = max(0, sum(not counts_up(each) for each in constants) - len(inputs(batch)) - 1)
+    others = max(0, _distinct([each for each in constants if not counts_up(each)]) - len(inputs(batch)) - 1)
     if calls:
         return Met(*calls[-1], calls=len(calls), others=others, loss=value.sum(), ignored=ignored[-1])
     return _by_hand(batch, outputs, others, value.sum())
+
+
+def _distinct(tensors: list[Tensor]) -> int:
+    """Count tensors by rows; one that is another, or one less another, is no further one: targets of yes and no come as both."""
+    kept: list[Tensor] = []
+    for tensor in tensors:
+        flat = tensor.flatten().double()
+        if not any(flat.shape == other.shape and (torch.equal(flat, other) or torch.equal(flat, 1 - other)) for other in kept):
+            kept.append(flat)
+    return len(kept)
 
 
 def _by_hand(batch: Batch, outputs: list[Tensor], others: int, loss: Tensor) -> Met:

@@ -38,8 +38,9 @@ def measure(replay: Replay, deadline: Deadline, parameters: dict[str, Any]) -> d
         `kind` (of the loss; empty where written by hand), `calls`, `others` (see `met.Met`); `last` (operation that made the outputs),
         `low`, `high` (its range), `columns` (outputs for each target), `beyond` (share of targets outside of the range), `floor` (mean
         square of their distance to it over the targets' variance), `still` (share of output columns that are the same for every row);
-        `pull` (cosine between where the loss pulls the outputs and where the targets are); `loss`; `grows` (the loss over the mean of
-        its halves: 2 for a sum over rows), `terms` (the same for each term).
+        `pull` (cosine between where the loss pulls the outputs and where the targets are); `fractional` (share of the targets of a loss
+        of yes and no that are neither, so that it never gets to zero); `loss`; `grows` (the loss over the mean of its halves: 2 for a sum
+        over rows), `terms` (the same for each term).
     """
     batch = max(replay.batches[:8], key=lambda each: each.rows)
     facts: dict[str, Any] = {"rows": batch.rows}
@@ -51,7 +52,7 @@ def measure(replay: Replay, deadline: Deadline, parameters: dict[str, Any]) -> d
         except ReplayRefused as refusal:
             return facts | {"reason": str(refusal)}
         facts |= {"kind": met.kind, "calls": met.calls, "others": met.others, "loss": float(met.loss.detach()), **_reach(met)}
-        facts["pull"] = pull(met)
+        facts |= {"pull": pull(met), "fractional": _fractional(met)}
     return facts
 
 
@@ -59,8 +60,8 @@ def _reach(met: Met) -> dict[str, Any]:
     node = maker(met.output)
     last = base_name(node) if node is not None else ""
     low, high = RANGES.get(last, (-math.inf, math.inf))
-    if last == "Hardtanh":
-        low, high = (float(getattr(node, f"_saved_{name}_val", end)) for name, end in (("min", low), ("max", high)))
+    if last in ("Hardtanh", "Clamp", "ClampMin", "ClampMax"):
+        low, high = _limits(node)
     values = met.output.detach().double().cpu()
     rows = values.movedim(1, -1).reshape(-1, values.shape[1]) if values.dim() > 1 else values.reshape(-1, 1)
     facts: dict[str, Any] = {"last": last, "low": low, "high": high, "columns": max(1, met.output.numel() // max(1, met.target.numel()))}
@@ -73,6 +74,20 @@ def _reach(met: Met) -> dict[str, Any]:
     if not math.isfinite(low):
         away = (wanted - high).clamp_min(0) if math.isfinite(high) else torch.zeros_like(wanted)
     return facts | {"beyond": float((away > _EDGE * spread).double().mean()), "floor": float(away.square().mean()) / spread**2}
+
+
+def _fractional(met: Met) -> float:
+    if "binary_cross_entropy" not in met.kind:
+        return 0.0
+    target = met.target.detach()
+    return float(((target > _EDGE) & (target < 1 - _EDGE)).double().mean())
+
+
+def _limits(node: Any) -> tuple[float, float]:
+    """Return the limits that a clamping operation was given; none where this torch does not keep them."""
+    kept = [[getattr(node, f"_saved_{name}", None) for name in (f"{end}_val", end)] for end in ("min", "max")]
+    low, high = (next((float(each) for each in pair if isinstance(each, (int, float))), None) for pair in kept)
+    return (-math.inf if low is None else low), (math.inf if high is None else high)
 
 
 def _growth(replay: Replay, models: list[nn.Module], batch: Batch) -> dict[str, Any]:
