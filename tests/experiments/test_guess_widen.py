@@ -7,7 +7,9 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from lossdoctor.experiments import guess, memorise, widen
+from lossdoctor.core.run import Experiment, Training
+from lossdoctor.derive.learnable import learnable
+from lossdoctor.experiments import baseline, guess, memorise, widen
 from lossdoctor.experiments.examples import examples
 from lossdoctor.experiments.replay import Deadline, Replay, ReplayRefused
 from tests.experiments.conftest import network, train
@@ -120,3 +122,15 @@ def test_inputs_far_off_scale_do_not_make_a_model_look_too_small():
     facts = memorise.measure(Replay(train(model, inputs, labels)), Deadline.after(60), {})
     assert min(facts["own"], facts["fresh_median"]) > memorise.FAILED
     assert facts["standardised"] < memorise.FAILED
+
+
+@pytest.mark.parametrize(("shuffled", "expected"), [(False, True), (True, False)])
+def test_few_rows_are_told_one_by_one(shuffled, expected):
+    torch.manual_seed(1)
+    labels = torch.arange(40) % 4
+    inputs = torch.eye(8)[labels] * 4 + 0.5 * torch.randn(40, 8)
+    targets = labels[torch.randperm(40)] if shuffled else labels
+    facts = baseline.measure(Replay(train(network(), inputs, targets), of_model=False), Deadline.after(30), {})
+    assert "network_loss" not in facts
+    run = Training(experiments={"baseline": Experiment("baseline", "done", 1.0, facts)})
+    assert learnable(run) is expected

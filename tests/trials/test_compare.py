@@ -85,6 +85,16 @@ def test_a_signal_that_should_rise_is_better_where_it_is_higher() -> None:
     assert compared("loss", leaking, masked, 20) == (*found[:2], -found[2])
 
 
+def test_the_main_term_is_measured_by_its_own_guess_and_not_by_the_whole_loss() -> None:
+    def sum_of_terms(call: float) -> Training:
+        signals = {"loss": Series.of([137.0] * 20), "call_value": Series.of([call] * 20)}
+        return Training(signals=signals, rows={"loss_call": [Row(0, {"kind": "mse_loss", "guess_loss": 0.9})]})
+
+    found = compared("call_value", sum_of_terms(0.97), sum_of_terms(0.13), 20)
+    assert found is not None
+    assert found[2] == pytest.approx(0.84 / 0.97)
+
+
 def graphs(kept: list[int], raised: bool = False) -> Training:
     rows = [Row(i, {"kept": each, "reach": 0, "raised": raised and i == len(kept) - 1}) for i, each in enumerate(kept)]
     return Training(rows={"backward_graph": rows})

@@ -68,6 +68,7 @@ def _all() -> tuple[Signal, ...]:
         Signal("row_hashes", "", "row", "64-bit hashes of the rows of one training batch", watch),
         Signal("loss_call", "", "row", "one known loss call of a training forward: kind, shapes, value, what enters it", known),
         Signal("backward_graph", "", "row", "what the graph of a backward value shows: broadcast operands, softmax before the loss, detached parts", watch),
+        Signal("kept_graphs", "", "row", "how many marked graphs of earlier steps are alive, where clearly more are than before", watch),
         Signal("activations", "", "row", "per layer: kind, share of exact zeros, units zero for the whole batch, saturated share, std", watch),
         Signal("modes", "", "row", "mode-sensitive layers (dropout, batch norm) in train and eval mode at a training forward", watch),
         Signal("coverage", "", "row", "which parameters of the model got a gradient, which the optimiser holds", watch),

@@ -6,6 +6,7 @@ import numpy as np
 
 from lossdoctor.core.run import Series, Training
 
+ABLE, UNABLE = 0.05, 0.1  # relative loss after memorising: fresh starts at most .007 where units were dead (field guide, "Measured")
 ALL = 0.97  # share of a layer's units from which on none is left that could learn (field guide, "Measured": 1.0 at step 0 where dead)
 
 
@@ -33,3 +34,11 @@ def dead_throughout(training: Training) -> bool:
     """Tell whether all units of some hidden layer were dead at the first sample and at the last."""
     series = training.signals.get("zero_rows")
     return series is not None and len(series) > 0 and all(worst_layer(series, at)[0] >= ALL for at in (0, -1))
+
+
+def dead_start(training: Training) -> bool:
+    """Tell whether sixteen examples are memorised from fresh starts and not from the own one: what it hides shows from a fresh one."""
+    found = training.experiments.get("memorise")
+    if found is None or found.status != "done" or "fresh_median" not in found.facts:
+        return False
+    return bool(float(found.facts["own"]) > UNABLE and float(found.facts["fresh_median"]) < ABLE)

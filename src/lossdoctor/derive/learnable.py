@@ -5,6 +5,7 @@ from __future__ import annotations
 from lossdoctor.core.run import Training
 
 LEARNT = 0.95  # held-out loss over guessing: labels without meaning gave .97 and more (field guide, "Measured"; tokens 1.0)
+ERRORS = 3.0  # standard errors by which few rows, each left out in turn, must be told better than by the constant answer
 
 
 def learnable(training: Training) -> bool:
@@ -15,6 +16,9 @@ def learnable(training: Training) -> bool:
         False
     """
     done = training.experiments.get("baseline")
-    if done is None or done.status != "done" or "network_loss" not in done.facts:
+    if done is None or done.status != "done":
         return False
-    return float(done.facts["network_loss"]) < LEARNT
+    facts = done.facts
+    if "network_loss" in facts:
+        return float(facts["network_loss"]) < LEARNT
+    return "classical" in facts and float(facts["classical"]) - float(facts["prior"]) > ERRORS * float(facts["spread"])

@@ -8,7 +8,7 @@ from typing import Any
 from lossdoctor.core.diagnosis import UNDETERMINED, Diagnosis
 from lossdoctor.core.fault import faults
 from lossdoctor.core.run import Training
-from lossdoctor.derive.dead import dead_throughout
+from lossdoctor.derive.dead import dead_start, dead_throughout
 from lossdoctor.derive.level import expected_level
 
 # Cheapest first: what each took on small problems, one busy core
@@ -100,16 +100,8 @@ def parameters(training: Training) -> dict[str, Any]:
     rates = training.signals.get("lr")
     if rates is not None and len(rates):
         found["settings"]["lr"] = rates.first
-    found["fresh"] = _dead_start(training) or dead_throughout(training)
+    found["fresh"] = dead_start(training) or dead_throughout(training)
     limits = training.signals.get("clip_limit")
     if limits is not None and len(limits.finite()):
         found["clip"] = limits.finite().first
     return found
-
-
-def _dead_start(training: Training) -> bool:
-    """Tell whether sixteen examples are memorised from fresh starts and not from the own one: what it hides shows from a fresh one."""
-    found = training.experiments.get("memorise")
-    if found is None or found.status != "done" or "fresh_median" not in found.facts:
-        return False
-    return bool(found.facts["own"] > 0.1 and found.facts["fresh_median"] < 0.05)

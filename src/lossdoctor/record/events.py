@@ -477,6 +477,7 @@ class Observer:
         for track in self.tracks:
             if track.kept and track.headed:
                 self.recorder.add(track.line())
+        self.samples.watch_slowly(now, self.tracks)
         self.samples.resolve()
         self.passes.write()
         self.recorder.flush()

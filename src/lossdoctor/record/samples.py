@@ -17,7 +17,7 @@ from torch import Tensor
 
 from lossdoctor.record.facts import model_fact
 from lossdoctor.record.parameters import Root
-from lossdoctor.record.schedule import Schedule
+from lossdoctor.record.schedule import DENSITY, Schedule
 from lossdoctor.record.tracks import Track
 
 if TYPE_CHECKING:
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 FORWARD_PROBES = ("batch", "hashes", "loss_call", "activations", "graph", "modes")
 _MOST_CALLS = 8  # loss calls, and models, that are described of one backward
+SLOW_SECONDS = 0.5
 KEPT = 8  # graphs of earlier steps that are alive before it is looked for what holds them
 _SEEN_ROWS = 1 << 16  # hashes of trained rows that are remembered
 
@@ -80,6 +81,7 @@ class Samples:
         self._reached: list[weakref.ref[Tensor]] | None = None
         self._history: Any = None
         self._looked_for_keepers = False
+        self._slow_at = 0.0
         self._forget()
 
     def _forget(self) -> None:
@@ -89,6 +91,7 @@ class Samples:
         self._layers: list[dict[str, Any]] = []
         self._modes: list[tuple[Any, dict[str, Any]]] = []
         self._graph: dict[str, Any] | None = None
+        self._kept: dict[str, Any] | None = None
         self._models.clear()
 
     # -- a forward and what follows it ---------------------------------------------------------------------------------
@@ -178,6 +181,8 @@ class Samples:
             found = self.run("graph", "leaves", tensors) or ()
             self._reached = [weakref.ref(leaf) for leaf in found if isinstance(leaf, torch.nn.Parameter)]
         if history is not None:
+            self._kept = self.run("graph", history.grown, self.tick)
+            self._look_for_keepers(history, self._kept or {})
             self.run("graph", history.began, tensors, self.tick)
 
     def write_unfinished(self, tracks: Sequence[Track]) -> None:
@@ -205,11 +210,30 @@ class Samples:
         self._looked_for_keepers = True
         self.observer.fact(None, "keepers", self.run("graph", "keepers", history.before(self.tick)) or [])
 
+    def watch_slowly(self, now: float, tracks: Sequence[Track]) -> None:
+        """Follow what grows in the course of a run, by the clock: memory, and graphs that are kept; twice a second, later more rarely."""
+        track = max((each for each in tracks if each.headed), key=lambda each: each.stepped, default=None)
+        if track is None or now < self._slow_at:
+            return
+        self._slow_at = now + max(SLOW_SECONDS, (now - self.observer.began) / DENSITY)
+        resident = self.run("memory", "resident_memory")
+        if resident is not None and track.count:
+            self.write(track, Sample("memory", {"value": resident}), track.count - 1)
+        kept = self.run("graph", self._history.grown, self.tick) if self._history is not None else None
+        if kept is not None:
+            self._look_for_keepers(self._history, kept)
+            self.write(track, Sample("kept_graphs", {"fields": kept}), max(0, track.count - 1))
+
     def backward_ended(self, value: Any) -> list[Sample]:
         """Return what was measured of a backward and the forwards before it."""
         self.plan = set()
         found = [Sample("loss_call", {"fields": {**call, "ratio": _ratio(value, call.get("value"))}}) for call in self._calls]
-        for signal, fields in (("batch", self._batch), ("row_hashes", self._hashes), ("backward_graph", self._graph)):
+        for signal, fields in (
+            ("batch", self._batch),
+            ("row_hashes", self._hashes),
+            ("backward_graph", self._graph),
+            ("kept_graphs", self._kept),
+        ):
             if fields is not None:
                 found.append(Sample(signal, {"fields": fields}))
         if self._layers:

@@ -181,6 +181,15 @@ def _guess(training: Training) -> float:
     return GOOD * abs(unit)
 
 
+def _guess_of_call(training: Training) -> float:
+    """Return the same of the known loss function, which may be one term of a loss that is far larger."""
+    rows = [row.get("guess_loss") for row in training.rows.get("loss_call", [])]
+    known = [float(value) for value in rows if isinstance(value, int | float) and math.isfinite(value)]
+    calls = training.signals.get("call_value", Series.of([])).finite()
+    unit = float(np.median(known)) if known else calls.first if len(calls) else 0.0
+    return GOOD * abs(unit)
+
+
 def _error(training: Training, steps: int) -> float | None:
     """Return the share of rows that validation got wrong, or of variance that it left unexplained."""
     right = validation_level(training, steps, "correct")
@@ -201,7 +210,7 @@ MEASURES: dict[str, tuple[Measure, ...]] = {
     "validation": VALIDATION,
     "wait_share": (Measure(wait_level, lambda training: GOOD),),
     "grad_norms": (Measure(_depth, lambda training: 0.0),),
-    "call_value": (Measure(lambda training, steps: loss_level(training, steps, "call_value"), _guess),),
+    "call_value": (Measure(lambda training, steps: loss_level(training, steps, "call_value"), _guess_of_call),),
     "step_time": (Measure(step_time, lambda training: 0.0),),
     "backward_graph": (Measure(graphs_held, lambda training: FEW_GRAPHS),),
     "memory": (Measure(memory_growth, lambda training: SMALL_GROWTH),),

@@ -191,6 +191,7 @@ class Confirmation:
             for pair in tried:
                 self.add(*pair)
             return tried
+        self.confirmer.untreated.pop(finding.slug, None)  # it is not told, so neither is why it was not tried
         return []
 
     def _leave_one_out(self) -> None:

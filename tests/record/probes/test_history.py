@@ -124,6 +124,39 @@ def test_looking_for_names_keeps_nothing_alive() -> None:
     assert step()() is None
 
 
+def test_more_than_before_is_told_once() -> None:
+    history, model = History(), network()
+    kept, told = [], []
+    for tick in range(40):
+        kept.append(loss_of(model))
+        told.append(history.grown(tick))
+        history.mark(kept[-1], tick)
+    counts = [each["kept"] for each in told if each]
+    assert counts == [8, 12, 18, 27]
+
+
+class Logger:
+    """Keep tensors in lists by name, and add to them in another method than the one that trains."""
+
+    def __init__(self) -> None:
+        self.values: dict[str, list[torch.Tensor]] = {"loss": []}
+
+    def log(self, value: torch.Tensor) -> None:
+        self.values["loss"].append(value)
+
+    def run(self, model: nn.Module) -> list[dict[str, Any]]:
+        for _ in range(3):
+            self.log(loss_of(model))
+        return keepers(2**62)
+
+
+def test_lists_by_name_that_another_method_adds_to_are_found() -> None:
+    found = [each for each in Logger().run(network()) if each["name"] == "self.values"]
+    assert len(found) == 1
+    line = Path(found[0]["file"]).read_text().splitlines()[found[0]["line"] - 1]
+    assert 'self.values["loss"].append(value)' in line
+
+
 def train(leak: str, steps: int = 14) -> None:
     model = network()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)

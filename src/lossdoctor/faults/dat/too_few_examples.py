@@ -38,6 +38,7 @@ import numpy as np
 from lossdoctor.core.diagnosis import BiggerMachine, Evidence
 from lossdoctor.core.fault import Detection, Example, Fault, Level, Plant, Treatment
 from lossdoctor.core.run import Row, Series, Training
+from lossdoctor.derive.dead import dead_start
 from lossdoctor.derive.distinct import distinct_rows
 from lossdoctor.derive.generalisation import Generalisation, generalisation
 from lossdoctor.derive.learnable import learnable
@@ -86,13 +87,18 @@ def _behind_another(training: Training, rows: _Rows) -> Detection | None:
     """Weigh the gap of a repetition from fresh weights, where the run's own start is dead and so shows no gap."""
     done = training.experiments.get("unseen")
     facts = done.facts if done is not None and done.status == "done" else {}
+    if done is None and dead_start(training):
+        few = ramp(rows.each, ENOUGH, FEW) * ramp(rows.times, SOME_TIMES, MANY_TIMES)
+        return Detection(DOUBTFUL * few, (_counted(training, rows),)) if few > 0 else None
     if not facts.get("fresh") or not facts.get("guess"):
         return None
     trained, unseen = (float(facts[name]) / float(facts["guess"]) for name in ("trained_last", "unseen_best"))
     few = ramp(rows.each, ENOUGH, FEW) * ramp(rows.times, SOME_TIMES, MANY_TIMES)
     strength = few * slope(unseen - trained, GAP_SMALL, GAP_WIDE) * slope(trained / max(unseen, 1e-9), BESIDE, LEFT_BEHIND)
-    if strength <= 0 or unseen > NEVER:
+    if strength <= 0:
         return None
+    if unseen > NEVER and not learnable(training):
+        strength = min(strength, DOUBTFUL)
     gap = f"{unseen:.0%} of guessing on {facts['unseen_rows']} rows left out, training at {trained:.0%}"
     again = Evidence(
         "unseen",
@@ -101,11 +107,15 @@ def _behind_another(training: Training, rows: _Rows) -> Detection | None:
         f"a gap below {GAP_SMALL:.0%}",
         "a repetition from fresh weights, since the own start is dead",
     )
+    return Detection(strength, (_counted(training, rows), again))
+
+
+def _counted(training: Training, rows: _Rows) -> Evidence:
     hashed = training.table("row_hashes")
     seen = f"about {rows.count:.0f} different rows, each seen {rows.times:.0f} times"
-    return Detection(
-        strength, (Evidence("row_hashes", (hashed[0].step, hashed[-1].step), seen, f"more than {ENOUGH:.0f} for each answer"), again)
-    )
+    each = f"about {rows.each:.2g} for each answer that is to be told apart"
+    span = (hashed[0].step, max(hashed[0].step, hashed[-1].step))
+    return Evidence("row_hashes", span, seen, f"more than {ENOUGH:.0f} for each answer", each)
 
 
 def _rows(training: Training) -> _Rows | None:
@@ -137,16 +147,12 @@ def _answers(training: Training) -> tuple[float, float]:
 
 
 def _evidence(training: Training, found: Generalisation, rows: _Rows) -> tuple[Evidence, ...]:
-    hashed = training.table("row_hashes")
-    span = (hashed[0].step, max(hashed[0].step, hashed[-1].step))
     best, end = found.course.best_step, int(found.unseen.steps[-1])
-    seen = f"about {rows.count:.0f} different rows, each seen {rows.times:.0f} times"
-    each = f"about {rows.each:.2g} for each answer that is to be told apart"
     what = "" if found.measure == "loss" else "share of wrong answers "
     unseen = f"{what}{found.course.best:.4g} at its best, {found.best:.0%} of knowing nothing; training then at {found.trained_at_best:.0%}"
     note = f"the gap is {found.gap_at_best:.0%} there: stopping earlier would not close it"
     return (
-        Evidence("row_hashes", span, seen, f"more than {ENOUGH:.0f} for each answer", each),
+        _counted(training, rows),
         Evidence("validation", (min(best, end), end), unseen, f"a gap below {GAP_SMALL:.0%}", note),
     )
 
@@ -214,5 +220,5 @@ FAULT = Fault(
     ),
     treatment=Treatment("more_rows", {}, moves="validation", direction="down", safety="advice-only"),
     bigger_machine=BiggerMachine("no", "more data or a pretrained start is what helps"),
-    decides_with=("baseline",),
+    decides_with=("baseline", "unseen"),
 )

@@ -44,7 +44,9 @@ def detect(training: Training) -> Detection | None:
     graphs = [row for row in known if row["grad_enabled"]]
     if not graphs:
         return None
-    kept = max((int(row.get("kept_validation") or 0) for row in training.rows.get("backward_graph", [])), default=0)
+    looked = (*training.rows.get("backward_graph", []), *training.rows.get("kept_graphs", []))
+    counts = [row.get("kept_validation") for row in looked]
+    kept = int(max((count for count in counts if isinstance(count, int | float) and 0 < count < float("inf")), default=0))
     severity: Severity | None = None if kept >= KEPT or _ran_out(training) else "advice"
     seen = f"{len(graphs)} of {len(known)} passes with gradients on"
     note = f"{kept} of their graphs were kept until later" if kept >= KEPT else ""

@@ -34,6 +34,7 @@ import numpy as np
 from lossdoctor.core.diagnosis import BiggerMachine, Evidence
 from lossdoctor.core.fault import Detection, Example, Fault, Plant
 from lossdoctor.core.run import Experiment, Floats, Row, Series, Training
+from lossdoctor.derive.learnable import learnable
 from lossdoctor.derive.level import expected_level, guessed_classes
 from lossdoctor.derive.strength import slope
 from lossdoctor.derive.unseen import field_series, unseen_passes
@@ -57,7 +58,7 @@ def detect(training: Training) -> Detection | None:
         return None
     found = training.experiments.get("baseline")
     if found is None or found.status != "done" or "network_loss" not in found.facts:
-        return Detection(DOUBTFUL * own, evidence) if own > 0.5 else None
+        return Detection(DOUBTFUL * own, evidence) if own > 0.5 and not learnable(training) else None
     facts = found.facts
     network = slope(float(facts["network_loss"]), NETWORK_LEARNT, NETWORK_NOTHING)
     gain = float(facts.get("classical", 0.0)) - float(facts.get("prior", 0.0))

@@ -46,7 +46,7 @@ MUCH, OF_ALL = 64e6, 0.1  # bytes, and share of what was held at the start: less
 
 def detect(training: Training) -> Detection | None:
     """Count the graphs of earlier steps that are alive, and see how much memory grew meanwhile."""
-    rows = [row for row in training.table("backward_graph") if _counts(row)]
+    rows = [row for row in (*training.table("backward_graph"), *training.rows.get("kept_graphs", [])) if _counts(row)]
     if not rows:
         raise SignalMissing("backward_graph")
     worst = max(rows, key=lambda row: float(row["kept"]))
@@ -77,7 +77,7 @@ def _growth(memory: Series) -> tuple[float, float]:
 
 def _evidence(rows: list[Row], worst: Row, memory: Series, grown: float, early: float) -> tuple[Evidence, ...]:
     seen = f"{worst['kept']:.0f} of {worst['marked']:.0f} marked graphs of earlier steps are alive"
-    span = (min(rows[0].step, worst.step), worst.step)
+    span = (min(row.step for row in rows), worst.step)
     found = [Evidence("backward_graph", span, seen, "none, three backward calls later")]
     if grown > 0:
         growth = f"grew by {grown / 1e6:,.0f} MB from {early / 1e6:,.0f} MB"

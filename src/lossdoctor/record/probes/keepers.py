@@ -34,7 +34,8 @@ def keepers(before: int) -> list[dict[str, Any]]:
     frame: FrameType | None = sys._getframe(1)
     while frame is not None and len(found) < MOST_NAMES:
         if user_frame(frame) is frame:
-            found += _of_frame(frame, before)
+            known = {(each["name"], each["file"]) for each in found}
+            found += [each for each in _of_frame(frame, before) if (each["name"], each["file"]) not in known]
         frame = frame.f_back
     return found[:MOST_NAMES]
 
@@ -85,17 +86,27 @@ def _line(frame: FrameType, name: str) -> int | None:
         node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name == frame.f_code.co_name
     ]
     body: ast.AST = min(here, key=lambda node: abs(node.lineno - frame.f_code.co_firstlineno), default=tree)
-    added = [node.lineno for node in ast.walk(body) if isinstance(node, ast.AugAssign | ast.Call) and _adds(node, name)]
-    given = [node.lineno for node in ast.walk(body) if isinstance(node, ast.Assign) and _gives(node, name)]
-    return max(added, default=None) or max(given, default=None)
+    for place in (tree,) if name.startswith("self.") else (body, tree):  # an attribute may be added to in another method
+        added = [node.lineno for node in ast.walk(place) if isinstance(node, ast.AugAssign | ast.Call) and _adds(node, name)]
+        given = [node.lineno for node in ast.walk(place) if isinstance(node, ast.Assign) and _gives(node, name)]
+        if added or given:
+            return max(added, default=None) or max(given)
+    return None
 
 
 def _adds(node: ast.AugAssign | ast.Call, name: str) -> bool:
     if isinstance(node, ast.AugAssign):
-        return ast.unparse(node.target) == name
+        return _is(node.target, name)
     function = node.func
     grows = isinstance(function, ast.Attribute) and function.attr in ("append", "extend", "add", "update", "appendleft")
-    return grows and ast.unparse(function.value) == name  # type: ignore[attr-defined]
+    return grows and isinstance(function, ast.Attribute) and _is(function.value, name)
+
+
+def _is(node: ast.AST, name: str) -> bool:
+    """Tell whether an expression is a name, or an element of what it names."""
+    while isinstance(node, ast.Subscript):
+        node = node.value
+    return ast.unparse(node) == name
 
 
 def _gives(node: ast.Assign, name: str) -> bool:
