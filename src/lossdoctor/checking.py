@@ -117,6 +117,8 @@ def _why(done: Checked) -> str:
         last = done.words.splitlines()[-1] if done.words else str(done.ending.exception)
         meant = next((meaning for words, meaning in _WORDS if words in last), "")
         return f"the script ended by an error: {last}{'; ' if meant else ''}{meant}"
+    if done.ending.how == "stopped":
+        return "the script was ended early: what shows only in a whole run is unknown, not ruled out; lossdoctor run watches it"
     return "the script did not come to the end of a step in time and was killed" if done.ending.how == "killed" else ""
 
 

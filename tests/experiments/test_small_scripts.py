@@ -4,6 +4,9 @@ import pytest
 
 from tests.experiments.checked import PARTS, checked, script, told
 
+pytestmark = pytest.mark.slow  # some seconds each
+
+
 REGRESSION = """
 inputs = torch.randn(600, 12)
 labels = (inputs[:, :3] ** 2).sum(1, keepdim=True)
