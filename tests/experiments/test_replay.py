@@ -45,6 +45,16 @@ def test_some_rows_give_the_loss_of_those_rows(problem, loss):
     assert float(replay.loss(start, batch, rows)) == pytest.approx(float(slow), rel=1e-5)
 
 
+def test_any_rows_of_a_loss_that_counts_its_rows_give_their_loss(problem):
+    loss = LOSSES["by hand"]
+    held = train(network(), *problem, loss)
+    replay, rows = Replay(held), torch.tensor([3, 30, 7, 31])
+    batch, start = held.batches[0], Replay(held).start()
+    inputs, targets = problem
+    matches = [torch.nonzero((inputs == row).all(1)).item() for row in batch.program.constants[0][rows]]
+    assert float(replay.loss(start, batch, rows)) == pytest.approx(float(loss(start[0](inputs[matches]), targets[matches])), rel=1e-5)
+
+
 def test_what_does_not_lead_to_the_loss_is_left_out_and_what_acts_stays(problem):
     def loss(output, target):
         table = output.detach().view(4, 32)  # a size that some of the rows do not have, for a figure that is printed

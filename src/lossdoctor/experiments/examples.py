@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from lossdoctor.experiments.replay import Replay, ReplayRefused
-from lossdoctor.record.capture import Batch, inputs, row_constants
+from lossdoctor.record.capture import Batch, counts_rows, inputs, row_constants
 from lossdoctor.record.probes.hashes import row_hashes
 
 Floats = npt.NDArray[np.float64]
@@ -79,23 +79,12 @@ def rows_of(batch: Batch) -> tuple[list[Tensor], Tensor] | None:
         constants[number].reshape(batch.rows, -1) if entries > 1 else constants[number]
         for number, entries in row_constants(batch.program, batch.rows).items()
     ]
-    targets = [tensor for tensor in rest if id(tensor) not in mine and tensor.dtype != torch.bool and not counts_up(tensor)]
+    targets = [tensor for tensor in rest if id(tensor) not in mine and tensor.dtype != torch.bool and not counts_rows(tensor)]
     if not given:
         return None
     if not targets:  # an autoencoder: the inputs are the targets
         return None
     return given, targets[0]
-
-
-def counts_up(tensor: Tensor) -> bool:
-    """Tell whether a tensor holds the numbers of the rows, as indexing by rows has them.
-
-    Example:
-        >>> counts_up(torch.arange(4)), counts_up(torch.tensor([1, 0]))
-        (True, False)
-    """
-    rows = torch.arange(len(tensor), dtype=tensor.dtype, device=tensor.device)
-    return len(tensor) > 1 and tensor.numel() == len(tensor) and bool((tensor.flatten() == rows).all())
 
 
 def flat(given: Sequence[Tensor]) -> Tensor:

@@ -9,9 +9,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from lossdoctor.experiments.examples import counts_up, rows_of
+from lossdoctor.experiments.examples import rows_of
 from lossdoctor.experiments.replay import Replay, ReplayRefused
-from lossdoctor.record.capture import Batch, inputs, row_constants
+from lossdoctor.record.capture import Batch, counts_rows, inputs, row_constants
 from lossdoctor.record.program import tensors
 
 LOSSES = ("_loss", "_logits", "_entropy")
@@ -66,7 +66,7 @@ def meeting(replay: Replay, models: list[nn.Module], batch: Batch) -> Met:
         for handle in handles:
             handle.remove()
     constants = [batch.program.constants[number] for number in row_constants(batch.program, batch.rows)]
-    others = max(0, _distinct([each for each in constants if not counts_up(each)]) - len(inputs(batch)) - 1)
+    others = max(0, _distinct([each for each in constants if not counts_rows(each)]) - len(inputs(batch)) - 1)
     if calls:
         return Met(*calls[-1], calls=len(calls), others=others, loss=value.sum(), ignored=ignored[-1])
     return _by_hand(batch, outputs, others, value.sum())

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from lossdoctor.record.capture import Batch, Captures, row_constants
+from lossdoctor.record.capture import Batch, Captures, counts_rows, row_constants
 
 # Which whole numbers of a program are sizes of the batch: none, those that are as large, those that are several times as large as well.
 NO_SIZES, SAME_SIZE, MULTIPLES = range(3)
@@ -143,7 +143,10 @@ class Replay:
             flat = self._layout is not None and self._layout[1]
             entries_of = {**(_flattened(batch) if flat else {}), **row_constants(batch.program, batch.rows)}
             for number, entries in entries_of.items():
-                chosen[number] = chosen[number][rows if entries == 1 else (rows[:, None] * entries + torch.arange(entries)).flatten()]
+                cut = rows if entries == 1 else (rows[:, None] * entries + torch.arange(entries)).flatten()
+                # The numbers of the rows, by which a loss written by hand picks entries, are those of fewer rows.
+                counted = counts_rows(chosen[number])
+                chosen[number] = torch.arange(len(cut), dtype=chosen[number].dtype) if counted else chosen[number][cut]
         return chosen
 
     def loss_of(self, models: list[nn.Module], batch: Batch, constants: list[Tensor], rows: int | None = None) -> Tensor:

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from lossdoctor.experiments.replay import Deadline, Replay, ReplayRefused
+from lossdoctor.experiments.replay import Deadline, Replay, ReplayRefused, without_dropout
 from lossdoctor.experiments.unseen import split, unseen_loss
 from lossdoctor.record.capture import Batch
 
@@ -43,8 +43,10 @@ def measure(replay: Replay, deadline: Deadline, parameters: dict[str, Any]) -> d
     if left_out < 40:
         raise ReplayRefused(f"only {left_out} rows can be left out")
     wide = widened(replay, batch)
-    own, own_trained, steps = _train(replay, replay.start(0)[0], parts, deadline.half, STEPS)
-    best, trained, _ = _train(replay, wide, parts, deadline, steps)
+    own_model = replay.start(0)[0]
+    with without_dropout([own_model, wide]):
+        own, own_trained, steps = _train(replay, own_model, parts, deadline.half, STEPS)
+        best, trained, _ = _train(replay, wide, parts, deadline, steps)
     facts = {"factor": FACTOR, "own": own, "wide": best, "own_trained": own_trained, "wide_trained": trained}
     return facts | {"rows": rows, "unseen_rows": left_out, "steps": steps}
 

@@ -236,6 +236,18 @@ def row_constants(program: Program, rows: int) -> dict[int, int]:
     return {**single, **flat}
 
 
+def counts_rows(tensor: Tensor) -> bool:
+    """Tell whether a tensor is the numbers of the rows, by which a loss written by hand picks the entries of its targets.
+
+    Example:
+        >>> counts_rows(torch.arange(4)), counts_rows(torch.tensor([0, 2, 1, 3]))
+        (True, False)
+    """
+    if tensor.dtype == torch.bool or len(tensor) < 2 or tensor.numel() != len(tensor):
+        return False
+    return bool((tensor.flatten() == torch.arange(len(tensor), device=tensor.device)).all())
+
+
 def inputs(batch: Batch) -> Sequence[Tensor]:
     """Return the tensors that the first model call of a batch was given."""
     from lossdoctor.record.program import Constant, replace
@@ -253,4 +265,4 @@ def inputs(batch: Batch) -> Sequence[Tensor]:
     return found
 
 
-__all__ = ["Batch", "Capture", "Captures", "inputs", "row_constants", "tensors"]
+__all__ = ["Batch", "Capture", "Captures", "counts_rows", "inputs", "row_constants", "tensors"]

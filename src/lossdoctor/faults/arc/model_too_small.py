@@ -37,6 +37,7 @@ from lossdoctor.derive.outcome import outcome
 from lossdoctor.derive.smooth import tail
 from lossdoctor.derive.strength import ramp, slope
 from lossdoctor.derive.trend import trend
+from lossdoctor.derive.unseen import field_series, unseen_passes
 
 # Relative loss after memorising, median of five fresh starts: at most .0095 healthy (three recipes: .01), .41-1.6 too small (field guide,
 # "Measured"), .12 and up for two units of tanh; "final loss above 0.1 fails" (the same).
@@ -47,10 +48,13 @@ LOW, FITTED, UNFITTED = 0.05, 0.15, 0.4
 # The same over what a small reference network reaches on rows that it never saw: two units of a noisy regression 2.9 and more
 # (starting values).
 REACHED, MISSED = 1.5, 2.2
+WORTH = 0.1  # of guessing, on unseen rows: below it there is little to win (starting value)
 # Loss on rows left out over that of a model eight times as wide (starting values), where the run's own loss fell by less than GAIN
 # of itself at its end.
 ALIKE, WORSE = 1.25, 1.6
-ABOVE, AS_FAR = 0.5, 0.75  # loss of a fresh start on rows left out over the level at which the run ended (starting values)
+# Loss of a fresh start on rows left out over the level at which the run ended (starting values): far below it the model is able, far
+# above it the time was too short to tell.
+ABOVE, AS_FAR, ARRIVED, SHORT = 0.5, 0.75, 1.6, 2.2
 GAIN, END = 0.05, 0.3
 RUNS_AWAY = 2.0  # a model that is too small settles near guessing; one that ends far above it was driven there (starting value)
 FRACTIONAL = 0.05  # share of targets between yes and no: greys of a picture (starting value)
@@ -102,6 +106,13 @@ def _never_zero(training: Training) -> bool:
     return len(facts.get("terms") or ()) > 1 or float(facts.get("fractional") or 0.0) > FRACTIONAL
 
 
+def _unseen_level(training: Training) -> float:
+    """Return the best unseen loss over guessing: training losses are high with dropout and with augmentation, whatever the model's size."""
+    expected = expected_level(training)
+    losses = field_series(unseen_passes(training), "loss").finite() if training.has("validation") else None
+    return float(losses.values.min()) / expected.guess if expected and losses else float("inf")
+
+
 def _falls_on(training: Training) -> bool:
     """Tell whether the loss still fell at the end: a run that was ended early has not shown what its model can do."""
     end = tail(training.series("loss"), END)
@@ -127,7 +138,7 @@ def _widened(training: Training, level: float) -> tuple[float, tuple[Evidence, .
         f"below {ALIKE}",
         f"on {facts['unseen_rows']} rows left out, both trained alike from fresh weights",
     )
-    return slope(ratio, ALIKE, WORSE) * slope(held_back, ABOVE, AS_FAR), (seen,)
+    return slope(ratio, ALIKE, WORSE) * slope(held_back, ABOVE, AS_FAR) * ramp(held_back, SHORT, ARRIVED), (seen,)
 
 
 def _high(training: Training, level: float) -> tuple[float, tuple[Evidence, ...]]:
@@ -137,7 +148,8 @@ def _high(training: Training, level: float) -> tuple[float, tuple[Evidence, ...]
     reached = done.facts.get("network_loss") if done is not None and done.status == "done" else None
     if reached is None:
         return max(alone, DOUBTFUL * slope(level, LOW, FITTED)), ()
-    beside = slope(level / max(float(reached), 1e-9), REACHED, MISSED)
+    level = min(level, _unseen_level(training))
+    beside = slope(level / max(float(reached), 1e-9), REACHED, MISSED) if level > WORTH else 0.0
     seen = Evidence(
         "baseline", (0, training.steps), f"{float(reached):.2f} of guessing", f"{level:.2f} as here", "a small network on rows left out"
     )
@@ -170,6 +182,17 @@ def _run(end: float, own: float | None = None, fresh: float = 0.005) -> Training
     return Training(signals={"loss": Series.of(loss)}, rows={"loss_call": [call]}, experiments=done)
 
 
+def _beside(end: float, reached: float, own: float, wide: float, unseen: float | None = None) -> Training:
+    """Build a training whose model memorises, with what a small network and a wider model reach, all over guessing."""
+    training = _run(end, 0.004)
+    training.experiments["baseline"] = Experiment("baseline", "done", 1.0, {"rows": 1000, "held_out": 250, "network_loss": reached})
+    facts = {"factor": 8, "own": 2.3 * own, "wide": 2.3 * wide, "unseen_rows": 250, "steps": 300}
+    training.experiments["widen"] = Experiment("widen", "done", 1.0, facts)
+    if unseen is not None:
+        training.rows["validation"] = [Row(step, {"rows": 300, "loss": 2.3 * unseen, "seen": 0.0}) for step in (10, 50, 90, 110)]
+    return training
+
+
 # Sixteen positions of two channels are 32 features, which is enough: so the positions are pooled as well.
 _POOLED = (("model", r"nn\.Flatten\(\),", "nn.AdaptiveAvgPool2d(1), nn.Flatten(),"), ("model", r"WIDTH \* 16", "WIDTH"))
 
@@ -192,6 +215,13 @@ FAULT = Fault(
     examples=(
         Example("sick", _run(0.85, 0.8, 0.5), "two units for ten classes"),
         Example("sick", _run(1.0, 1.0, 0.41), "own start dead as well"),
+        Example(
+            "sick", _beside(0.28, 0.03, 0.36, 0.05), "as many inputs as examples to memorise, and far from what a small network reaches"
+        ),
+        Example("healthy", _beside(0.3, 0.25, 0.3, 0.29), "noisy targets: nothing does better"),
+        Example("look-alike", _beside(0.9, 0.03, 0.1, 0.05), "rate: a fresh start gets far below the run's end"),
+        Example("look-alike", _beside(0.28, 0.03, 0.9, 0.4), "no time to tell: the fresh start did not get as far as the run"),
+        Example("look-alike", _beside(0.4, 0.03, 0.36, 0.05, 0.06), "dropout: unseen rows show that the model is able"),
         Example("healthy", _run(0.05, 0.005), "learns"),
         Example("healthy", _run(0.6, 0.004), "a hard task, an able model"),
         Example("look-alike", _run(1.0, 1.0, 0.007), "dead at its own start, able from fresh ones"),

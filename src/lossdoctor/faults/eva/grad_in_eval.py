@@ -20,7 +20,7 @@ What to do
 When this is wrong
 ------------------
 A pass that looks at gradients of its inputs (saliency, adversarial examples) by `torch.autograd.grad` needs its graphs. What this
-costs is little as long as memory is enough, so it is advice, unless graphs are kept or memory ran out.
+costs is little as long as memory is enough, so it is advice, unless graphs are kept and memory grows, or it ran out.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from __future__ import annotations
 from lossdoctor.core.diagnosis import Evidence, Severity
 from lossdoctor.core.fault import Detection, Example, Fault, Treatment
 from lossdoctor.core.run import Row, Series, Training
+from lossdoctor.derive.growth import grew_much
 from lossdoctor.derive.strength import slope
 
 FEW, MOST = 0.2, 0.8  # share of the passes; a script has one place that validates, so that it is nearly all or nearly none
@@ -47,15 +48,17 @@ def detect(training: Training) -> Detection | None:
     looked = (*training.rows.get("backward_graph", []), *training.rows.get("kept_graphs", []))
     counts = [row.get("kept_validation") for row in looked]
     kept = int(max((count for count in counts if isinstance(count, int | float) and 0 < count < float("inf")), default=0))
-    severity: Severity | None = None if kept >= KEPT or _ran_out(training) else "advice"
+    severity: Severity | None = None if _hurts(training, kept) else "advice"
     seen = f"{len(graphs)} of {len(known)} passes with gradients on"
     note = f"{kept} of their graphs were kept until later" if kept >= KEPT else ""
     evidence = Evidence("validation", (min(row.step for row in graphs), max(row.step for row in graphs)), seen, "torch.no_grad()", note)
     return Detection(slope(len(graphs) / len(known), FEW, MOST), (evidence,), severity=severity, gain=_gain(training, graphs))
 
 
-def _ran_out(training: Training) -> bool:
-    return (training.run_facts.get("ended") or {}).get("exception") == "OutOfMemoryError"
+def _hurts(training: Training, kept: int) -> bool:
+    """Tell whether memory ran out, or grew while graphs of validation were kept."""
+    ran_out = bool((training.run_facts.get("ended") or {}).get("exception") == "OutOfMemoryError")
+    return ran_out or (kept >= KEPT and grew_much(training.signals.get("memory")))
 
 
 def _gain(training: Training, graphs: list[Row]) -> dict[str, float]:

@@ -29,19 +29,16 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-
 from lossdoctor.core.diagnosis import BiggerMachine, Evidence, Severity
 from lossdoctor.core.errors import SignalMissing
 from lossdoctor.core.fault import Detection, Example, Fault, Plant, Treatment
 from lossdoctor.core.run import Location, Row, Series, Training
+from lossdoctor.derive.growth import grew_much, growth
 from lossdoctor.derive.strength import slope
 
 # Marked graphs that are alive three backward calls later: none in healthy loops; all of them, one or two a step, in leaking ones.
 FEW, MANY = 3, 8
 SOME, MOST = 0.2, 0.5  # share of those that were marked: a bounded queue of some steps is below it in the long run
-WARM = 3  # steps in which memory grows in any run
-MUCH, OF_ALL = 64e6, 0.1  # bytes, and share of what was held at the start: less hurts nobody; starting values
 
 
 def detect(training: Training) -> Detection | None:
@@ -55,8 +52,8 @@ def detect(training: Training) -> Detection | None:
     if not strength > 0:
         return None
     memory = training.signals.get("memory", Series.of([])).finite()
-    grown, early = _growth(memory)
-    severity: Severity | None = None if grown >= max(MUCH, OF_ALL * early) else "advice"
+    grown, early = growth(memory)
+    severity: Severity | None = None if grew_much(memory) else "advice"
     gain = {"time": 0.0, "memory": grown}
     names = _keepers(training)
     return Detection(strength, _evidence(rows, worst, memory, grown, early), _fix(names, worst), _where(names), severity, gain)
@@ -66,22 +63,13 @@ def _counts(row: Row) -> bool:
     return all(isinstance(row.get(name), int | float) and row[name] == row[name] for name in ("kept", "marked"))
 
 
-def _growth(memory: Series) -> tuple[float, float]:
-    """Return how much memory grew from after the first steps to its largest, in bytes, and what was held after the first steps."""
-    warm = memory.values[memory.steps >= WARM]
-    if len(warm) < 2:
-        return 0.0, 0.0
-    early = float(np.median(warm[:WARM]))
-    return max(0.0, float(warm.max()) - early), early
-
-
 def _evidence(rows: list[Row], worst: Row, memory: Series, grown: float, early: float) -> tuple[Evidence, ...]:
     seen = f"{worst['kept']:.0f} of {worst['marked']:.0f} marked graphs of earlier steps are alive"
     span = (min(row.step for row in rows), worst.step)
     found = [Evidence("backward_graph", span, seen, "none, three backward calls later")]
     if grown > 0:
-        growth = f"grew by {grown / 1e6:,.0f} MB from {early / 1e6:,.0f} MB"
-        found.append(Evidence("memory", (int(memory.steps[0]), int(memory.steps[-1])), growth, "level once the first steps are over"))
+        told = f"grew by {grown / 1e6:,.0f} MB from {early / 1e6:,.0f} MB"
+        found.append(Evidence("memory", (int(memory.steps[0]), int(memory.steps[-1])), told, "level once the first steps are over"))
     return tuple(found)
 
 
