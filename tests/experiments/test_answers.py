@@ -89,3 +89,22 @@ def test_rows_left_out_tell_learning_from_memorising(problem):
     shuffled = answer(train(network(), inputs, labels[torch.randperm(2000)]), "unseen")
     assert real["unseen_best"] < 0.6 * real["guess"]
     assert shuffled["unseen_best"] > 0.95 * shuffled["guess"]
+
+
+def test_where_steps_are_dear_four_examples_are_tried_and_nothing_is_said_of_what_did_not_fit(problem):
+    held = train(network(), *problem)
+    found = Workup(held).answer({"experiment": "memorise", "seconds": 0.0, "parameters": ADAM})
+    assert found["status"] == "unknown"
+    assert "10 steps of 4 examples" in found["facts"]["reason"]
+
+
+def test_an_experiment_that_does_not_look_at_its_deadline_is_ended(problem, monkeypatch):
+    import time
+
+    from lossdoctor.experiments import look
+
+    monkeypatch.setattr(look, "measure", lambda replay, deadline, parameters: [time.sleep(0.1) for _ in range(600)])
+    found = Workup(train(network(), *problem, steps=4)).answer({"experiment": "look", "seconds": 0.1, "parameters": {}})
+    assert found["status"] == "unknown"
+    assert found["seconds"] < 10
+    assert "the time was over" in found["facts"]["reason"]

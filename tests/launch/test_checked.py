@@ -61,6 +61,38 @@ def test_the_error_of_a_script_is_told_in_its_own_words(tmp_path):
     assert "no such column: age" in " ".join(report["notes"])
 
 
+BY_HAND = """
+for step in range(60):
+    loss = torch.nn.functional.mse_loss(model(inputs), targets)
+    model.zero_grad()
+    loss.backward()
+    with torch.no_grad():
+        for each in model.parameters():
+            each -= 0.1 * each.grad
+"""
+FEW = HEAD.replace("4000", "40")
+BAD = {
+    "gave no batch": "for x, y in torch.utils.data.DataLoader(torch.utils.data.Subset(data, []), 8):\n    pass\n",
+    "take its mean": "loss = (model(inputs) - targets) ** 2\nloss.backward()\n",
+    "another number of features": "for x in (inputs[:8], inputs[:8, :3]):\n    model(x).mean().backward()\n    optimizer.step()\n",
+    "cut from the model": "loss = model(inputs).detach().mean()\nloss.backward()\n",
+}
+
+
+@pytest.mark.parametrize("words", BAD)
+def test_a_script_that_fails_is_told_in_words(tmp_path, words):
+    done, report = check(tmp_path, FEW + BAD[words])
+    assert done.returncode == 0, done.stderr
+    assert "Traceback" not in done.stderr
+    assert words in " ".join(report["notes"])
+
+
+def test_a_script_without_an_optimiser_is_diagnosed(tmp_path):
+    done, report = check(tmp_path, FEW.replace("optimizer =", "# optimizer =") + BY_HAND)
+    assert done.returncode == 0, done.stderr
+    assert report["verdict"]["slug"] == "healthy"
+
+
 def test_a_script_that_is_missing_is_wrong_usage(tmp_path):
     done = subprocess.run([sys.executable, "-m", "lossdoctor", "check", "none.py"], cwd=tmp_path, capture_output=True, text=True)
     assert done.returncode == 2

@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 @_options.out
 @click.option("--max-steps", type=click.IntRange(1), metavar="N", help="Steps that are enough, once a validation pass was seen  [300]")
 @click.option("--seconds", type=click.FloatRange(1), default=25.0, metavar="N", help="End the script after N seconds at most  [25]")
+@click.option(
+    "--workup-seconds", type=click.FloatRange(1), metavar="N", help="Time for the experiments  [10; 140 where a step takes over 1 s]"
+)
 def command(
     script: str,
     arguments: Sequence[str],
@@ -34,6 +37,7 @@ def command(
     out: Path,
     max_steps: int | None,
     seconds: float,
+    workup_seconds: float | None,
 ) -> None:
     """Check SCRIPT before its long run: it is started with ARGS, ended early, and worked up.
 
@@ -49,7 +53,7 @@ def command(
     check_choice(choice)
     if not module and not os.path.exists(script):
         raise UsageError(f"no such script: {script!r}")
-    limits = Limits(seconds, max_steps or Limits.steps, whole=seconds + WORKUP_SECONDS)
+    limits = Limits(seconds, max_steps or Limits.steps, whole=seconds + (workup_seconds or WORKUP_SECONDS))
     diagnosis = check_script(Job((script, *arguments), out.absolute(), module), choice, limits)
     _report.deliver(diagnosis, file, quiet)
     if _report.fails(diagnosis, fail_on):

@@ -12,14 +12,22 @@ from lossdoctor.derive.dead import dead_start, dead_throughout
 from lossdoctor.derive.level import expected_level
 
 # Cheapest first: what each took on small problems, one busy core
-# (.1, .1, .1, .1, .03, .5, .3 to 5, 0 or 3, 1, 0 to 4, 1 to 5, 1 to 5 s).
+# (.02, .02, .2, .1, .01, .1, .1, .1, .1, .03, .01 to 2, .5, .1, .05, .3 to 5, 0 or 3, 1, 0 to 4, 1 to 5, 1 to 5 s).
 ORDER = (
+    "linear",
+    "flow",
+    "objective",
     "guess",
+    "axes",
+    "padding",
     "mixing",
     "tokens",
     "stress",
     "standardise",
+    "prepared",
     "held_out",
+    "answers",
+    "norms",
     "memorise",
     "terms",
     "rate",
@@ -29,9 +37,23 @@ ORDER = (
     "throughput",
 )
 # Done whatever is suspected, for what they find leaves no trace in the curves.
-ALWAYS = ("mixing", "tokens", "stress", "held_out", "terms")
+ALWAYS = (
+    "linear",
+    "flow",
+    "objective",
+    "axes",
+    "padding",
+    "mixing",
+    "tokens",
+    "stress",
+    "prepared",
+    "held_out",
+    "answers",
+    "norms",
+    "terms",
+)
 # What `check` does: all that could settle what is open. What a machine gives is `lossdoctor machine`'s question.
-CHECKS = ("look", *(name for name in ORDER if name != "throughput"), "flow", "accumulation", "precision", "memory", "rate_range")
+CHECKS = ("look", "loader", *(name for name in ORDER if name != "throughput"), "accumulation", "precision", "memory", "rate_range")
 
 
 def next_experiment(diagnosis: Diagnosis, training: Training, full: bool = False, asked: Sequence[str] = ()) -> str | None:

@@ -23,6 +23,9 @@ _FEWEST_IN_ALL = 12  # rows of which each is left out in turn; fewer say nothing
 _FEWEST_TOKENS = 300  # the same where every position of a row is a question of its own
 _EPOCHS = 60
 _WIDTH = 64
+_HIDDEN = 0.6  # share of the inputs at the places that count which are one token (starting value; a mask stands at eight of ten)
+_FEWEST_VALUES, _MOST_VALUES = 4, 50  # whole numbers that may be names or amounts
+_ORDERS = 200
 
 
 def measure(replay: Replay, deadline: Deadline, parameters: dict[str, Any]) -> dict[str, Any]:
@@ -30,7 +33,9 @@ def measure(replay: Replay, deadline: Deadline, parameters: dict[str, Any]) -> d
 
     Returns:
         `rows`, `held_out`, `kind`; `prior` (score of the constant answer), `classical` (best score), `classical_name`,
-        `noise` (see `mistakes`, where the classes can be learnt),
+        `noise` (see `mistakes`, where the classes can be learnt), `values` (distinct whole targets), `own_order`, `best_order` and
+        `order_rank` (R2 of a linear model for the targets as they are numbered, of the best of many numberings, and the share of them that
+        it beats: names have no order),
         `network_loss` (best held-out loss of the network over the prior's loss), `spread` (standard error of the scores).
         Scores are accuracies, or R2 for numbers; for tokens the bigram loss over the unigram loss in `network_loss`.
     """
@@ -97,8 +102,30 @@ def _classical(data: Examples, deadline: Deadline) -> dict[str, Any]:
         if score > best:
             best, name = score, type(model).__name__
     facts = {"prior": prior, "classical": best, "classical_name": name, "spread": spread}
+    facts |= _names_or_amounts(data, features) if data.kind == "classes" and not deadline.over else {}
     learnable = data.kind == "classes" and best > prior + 3 * spread and not deadline.over
     return facts | ({"noise": _noise(features, targets)} if learnable else {})
+
+
+def _names_or_amounts(data: Examples, features: Floats) -> dict[str, Any]:
+    """Ask whether the order of whole targets means anything: does the numbering that they have fit a linear model better than others?
+
+    One ridge regression of the indicators gives the answer for every numbering, since it is linear in them.
+    """
+    from sklearn.linear_model import RidgeCV
+
+    values, codes = np.unique(data.targets, return_inverse=True)
+    if not _FEWEST_VALUES <= len(values) <= _MOST_VALUES:
+        return {}
+    train, test = ~data.held_out, data.held_out
+    shares = RidgeCV().fit(features[train], np.eye(len(values))[codes[train]]).predict(features[test])
+    generator = np.random.default_rng(0)
+    orders = [values, *(generator.permutation(values) for _ in range(_ORDERS))]
+    fits = [
+        1.0 - float(((order[codes[test]] - shares @ order) ** 2).mean()) / max(float(order[codes[test]].var()), 1e-12) for order in orders
+    ]
+    rank = float(np.mean(np.array(fits[1:]) < fits[0]))
+    return {"values": len(values), "own_order": fits[0], "best_order": max(fits), "order_rank": rank}
 
 
 def _one_by_one(data: Examples) -> dict[str, Any]:
@@ -197,6 +224,8 @@ def _tokens(data: Examples) -> dict[str, Any]:
     totals = np.bincount(given[train], minlength=size)
     weight = 5.0  # pseudo-counts that the unigram lends to each context
     test_given, test_wanted = given[test], wanted[test]
+    if not len(test_given) or np.bincount(test_given).max() > _HIDDEN * len(test_given):
+        return {}  # what is asked for is hidden: a masked model, which goes by the tokens around
     found = np.array([seen.get(key, 0) for key in (test_given * size + test_wanted).tolist()], dtype=np.float64)
     bigram = (found + weight * unigram[test_wanted]) / (totals[test_given] + weight)
     prior = float(-np.log(unigram[test_wanted]).mean())

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from lossdoctor.experiments.examples import Floats, flat
+from lossdoctor.experiments.examples import Floats, flat, rows_of
 from lossdoctor.experiments.replay import Deadline, Replay, ReplayRefused
 from lossdoctor.record.capture import inputs
 from lossdoctor.record.probes.hashes import row_hashes
@@ -28,14 +28,20 @@ def measure(replay: Replay, deadline: Deadline, parameters: dict[str, Any]) -> d
         were trained on, of the pass that has the fewest) and `repeated` (share of them that came before in the pass); `jump` and
         `own_jump` (how much nearer the nearest training row is than the dimension of the data allows, of validation rows and of
         training rows); `again` (share of rows that the next pass has at the same place) and `nearer` (how often the row at the
-        same place of the next pass is nearer than another; .5 is chance), None where there was one pass.
+        same place of the next pass is nearer than another; .5 is chance), None where there was one pass; where targets are classes
+        `trained_classes` and `held_classes` (class to count).
     """
+    classes = _classes(replay)
     passes = [torch.cat(parts) for parts in replay.captures.passes if parts and len({part.shape[1:] for part in parts}) == 1]
     passes = [each for each in passes if len(each) >= FEWEST]
     if not passes:
+        if classes:
+            return classes
         raise ReplayRefused("no validation rows were seen")
     trained = [tensor for batch in replay.batches for tensor in inputs(batch)[:1] if tensor.shape[1:] == passes[0].shape[1:]]
     if sum(len(tensor) for tensor in trained) < FEWEST:
+        if classes:
+            return classes
         raise ReplayRefused("training and validation rows differ in shape")
     train = _table(torch.cat(trained))
     first = min((each for each in passes if each.shape[1:] == passes[0].shape[1:]), key=lambda each: _same(_table(each), train))
@@ -43,10 +49,25 @@ def measure(replay: Replay, deadline: Deadline, parameters: dict[str, Any]) -> d
     facts: dict[str, Any] = {"rows": len(held), "trained": len(train), "features": held.shape[1], "distinct": _distinct(train)}
     facts["integer"] = bool((held == held.round()).all())
     facts |= {"same": _same(held, train), "repeated": 1.0 - len(np.unique(_hashes(held))) / len(held)}
-    facts |= _again(first, passes)
+    facts |= _again(first, passes) | classes
     if first.is_floating_point():
         facts |= {"jump": _jump(held, train), "own_jump": _jump(train[::2], train[1::2])}
     return facts
+
+
+def _classes(replay: Replay) -> dict[str, Any]:
+    """Count the classes of training targets and of those of the validation pass that has most; empty where they are none."""
+    found = [rows_of(batch) for batch in replay.batches]
+    trained = [pair[1].flatten() for pair in found if pair is not None and not pair[1].is_floating_point() and pair[1][0].numel() == 1]
+    passes = [torch.cat([part.flatten() for part in each]) for each in replay.captures.wanted if each]
+    held = [each for each in passes if not each.is_floating_point() and len(each) >= FEWEST]
+    if not trained or not held:
+        return {}
+    counts = [torch.unique(each, return_counts=True) for each in (torch.cat(trained), max(held, key=len))]
+    names = ("trained_classes", "held_classes")
+    return {
+        name: {str(int(value)): int(count) for value, count in zip(*each, strict=True)} for name, each in zip(names, counts, strict=True)
+    }
 
 
 def _table(tensor: Tensor) -> Floats:

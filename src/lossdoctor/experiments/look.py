@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from typing import Any
 
@@ -16,6 +17,7 @@ _FEWEST = 40  # distinct rows for the questions about labels
 _MOST = 1000
 _NAMED = 10
 _ALONE = 0.98  # share of rows that one feature alone must tell right to be named
+_ENDS = 0.01  # share of a class's values at either end that may be outliers
 
 
 def measure(replay: Replay, deadline: Deadline, parameters: dict[str, Any]) -> dict[str, Any]:
@@ -27,7 +29,8 @@ def measure(replay: Replay, deadline: Deadline, parameters: dict[str, Any]) -> d
         whose equal has another target); of classes `classes` (value to count), `order` (share of neighbours in the order of arrival
         with equal targets), `neighbour` (share of rows whose nearest other row has their target), `shifted` (the same with
         targets moved by one row), `chance` of both, `error` (its standard error), `alone` (features that tell the target
-        by themselves).
+        by themselves), `apart` (of the first of them: the smallest gap between classes over their largest spread) and `rest` (score of all
+        other features together).
     """
     given = [[tensor for tensor in inputs(batch) if tensor.dim()] for batch in replay.batches]
     facts: dict[str, Any] = {"inputs": [_described([batch[i] for batch in given if len(batch) > i]) for i in range(len(given[0]))]}
@@ -76,7 +79,32 @@ def _labels(data: Examples) -> dict[str, Any]:
     facts: dict[str, Any] = {"classes": {f"{value:g}": int(count) for value, count in zip(values, counts, strict=True)}}
     facts |= {"order": float((labels[1:] == labels[:-1]).mean()), "chance": chance, "error": math.sqrt(chance * (1 - chance) / len(own))}
     facts |= {"neighbour": float((own[near] == own).mean()), "shifted": float((np.roll(own, 1)[near] == own).mean())}
-    return facts | {"alone": _alone(data.inputs, labels)}
+    if data.integer:
+        return facts | {"alone": []}
+    _, first = np.unique(np.column_stack([data.inputs, labels]), axis=0, return_index=True)  # double rows would be known beforehand
+    table, labels = data.inputs[np.sort(first)], labels[np.sort(first)]
+    alone = _alone(table, labels)
+    leak = {"apart": _apart(table[:, alone[0]], labels), "rest": _rest(table, labels, alone)} if alone else {}
+    return facts | {"alone": alone, **leak}
+
+
+def _apart(values: Floats, labels: Floats) -> float:
+    """Return the smallest gap between neighbouring classes on a feature, over the largest spread within one."""
+    parts = sorted((values[labels == label] for label in np.unique(labels)), key=lambda part: float(part.mean()))
+    ends = [(float(np.quantile(part, _ENDS)), float(np.quantile(part, 1 - _ENDS))) for part in parts]
+    gap = min(low - high for (_, high), (low, _) in itertools.pairwise(ends))
+    return gap / max(max(float(part.std()) for part in parts), 1e-9 * float(np.abs(values).max() or 1.0))
+
+
+def _rest(table: Floats, labels: Floats, alone: list[int]) -> float | None:
+    """Return how well all features but those tell the classes, by trees on held-out rows; None where there are no others."""
+    from sklearn.ensemble import ExtraTreesClassifier
+    from sklearn.model_selection import cross_val_score
+
+    rest = np.delete(np.nan_to_num(table[:_MOST], posinf=0.0, neginf=0.0), alone, axis=1)
+    if not rest.shape[1]:
+        return None
+    return float(cross_val_score(ExtraTreesClassifier(50, random_state=0), rest, labels[:_MOST], cv=3).mean())
 
 
 def _nearest(table: Floats) -> Any:

@@ -22,6 +22,10 @@ class ReplayRefused(Exception):
     """Say why a run cannot be replayed, for the user."""
 
 
+class TimeOver(ReplayRefused):
+    """Say that an experiment was ended where it was."""
+
+
 @dataclass
 class Deadline:
     """Hold until when an experiment may go on.
@@ -102,6 +106,10 @@ class Replay:
             for model in models:
                 reinitialise(model)
         return models
+
+    def now(self) -> list[nn.Module]:
+        """Return copies of the models as they are: with the weights that they were trained to."""
+        return [self._copy(self.captures.models[number]) for number in self.batches[0].modules]
 
     def _copy(self, original: nn.Module) -> nn.Module:
         try:

@@ -33,7 +33,7 @@ class Response:
         self._batch = batch
         self._models = replay.start(seed)
         for model in self._models:
-            _settle(model)
+            settle(model)
         self._constants = replay.constants(batch)
         first = batch.program.instructions[0]
         self._programs = [Program([first], [], number) for number in first.results]
@@ -50,6 +50,34 @@ class Response:
                 spread = float(parameter.std()) if parameter.numel() > 1 else 0.0
                 parameter.add_(torch.randn_like(parameter) * max(spread, SHAKE))
         self.outputs = self._run(self._constants)
+
+    def with_token(self, token: int, ids: Tensor) -> list[Tensor] | None:
+        """Return the outputs where a token's embedding is moved; None where no embedding takes these ids.
+
+        The token's own score is left as it was, since its weights may be those of the embedding.
+        """
+        taking: list[nn.Embedding] = []
+
+        def note(module: nn.Module, args: Any) -> None:
+            if isinstance(module, nn.Embedding) and args and isinstance(args[0], Tensor) and torch.equal(args[0].cpu(), ids.cpu()):
+                taking.append(module)
+
+        handles = [
+            part.register_forward_pre_hook(note) for model in self._models for part in model.modules() if isinstance(part, nn.Embedding)
+        ]
+        before = self._run(self._constants)
+        for handle in handles:
+            handle.remove()
+        if not taking:
+            return None
+        torch.manual_seed(0)
+        with torch.no_grad():
+            taking[0].weight[token] += torch.randn_like(taking[0].weight[token]) * max(float(taking[0].weight.std()), SHAKE)
+        after = self._run(self._constants)
+        for one, other in zip(before, after, strict=True):
+            if other.shape[-1] == taking[0].num_embeddings:
+                other[..., token] = one[..., token]
+        return after
 
     @property
     def draws(self) -> bool:
@@ -75,7 +103,7 @@ class Response:
         return [tensor.detach().cpu().double() for tensor in found if tensor.is_floating_point() and tensor.dim()]
 
 
-def _settle(model: nn.Module) -> None:
+def settle(model: nn.Module) -> None:
     """Put a model into evaluation mode, also where its batch norm keeps no statistics: what belongs to a batch by design is left out."""
     model.eval()
     for part in model.modules():

@@ -34,7 +34,7 @@ def measure(replay: Replay, deadline: Deadline, parameters: dict[str, Any]) -> d
     """
     batch = replay.batches[0]
     numbers = terms_of(batch.program)
-    names = {number: _name(batch.program, number) for number in numbers}
+    names = {number: name_of(batch.program, number) for number in numbers}
     mains = [number for number in numbers if names[number].endswith(_LOSSES)]
     if len(numbers) < 2 or len(mains) != 1:
         raise ReplayRefused("the loss is no sum of one known loss and other terms")
@@ -67,25 +67,27 @@ def terms_of(program: Program) -> list[int]:
     return found
 
 
-def _name(program: Program, number: int) -> str:
+def name_of(program: Program, number: int) -> str:
     """Name the function that made a term; of a mean or a sum, the loss function that it is taken of."""
     made = {result: instruction for instruction in program.instructions for result in instruction.results}
     instruction = made[number]
     name = getattr(instruction.call, "__name__", "")
     inner = [item.number for item in instruction.args if isinstance(item, Ref)]
-    return _name(program, inner[0]) if name in ("mean", "sum", "neg", "squeeze") and inner else name
+    return name_of(program, inner[0]) if name in ("mean", "sum", "neg", "squeeze") and inner else name
 
 
-def _value(replay: Replay, models: list[nn.Module], batch: Batch, number: int) -> Tensor:
+def value_of_term(replay: Replay, models: list[nn.Module], batch: Batch, number: int, rows: Tensor | None = None) -> Tensor:
+    """Return one term's value, of some rows or of all."""
     program = Program(batch.program.instructions, batch.program.constants, number)
-    return replay.loss_of(models, dataclasses.replace(batch, program=program), replay.constants(batch))
+    part = dataclasses.replace(batch, program=program)
+    return replay.loss_of(models, part, replay.constants(batch, rows), None if rows is None else len(rows))
 
 
 def _size(replay: Replay, models: list[nn.Module], batch: Batch, number: int) -> dict[str, float]:
     """Return value and gradient norm of a term, as it enters the loss: with the factor in front of it."""
     torch.manual_seed(0)
     factor = _factor(batch.program, number)
-    value = factor * _value(replay, models, batch, number)
+    value = factor * value_of_term(replay, models, batch, number)
     parameters = [parameter for model in models for parameter in model.parameters() if parameter.requires_grad]
     gradients = torch.autograd.grad(value, parameters, allow_unused=True)
     norm = math.sqrt(sum(float(each.double().square().sum()) for each in gradients if each is not None))
@@ -125,10 +127,10 @@ def _course(replay: Replay, parameters: dict[str, Any], deadline: Deadline, name
         if deadline.over:
             break
         batch = replay.batches[step % len(replay.batches)]
-        number = next(each for each in terms_of(batch.program) if _name(batch.program, each) == name)
+        number = next(each for each in terms_of(batch.program) if name_of(batch.program, each) == name)
         optimizer.zero_grad()
         state = torch.get_rng_state()
-        main = _value(replay, models, batch, number)
+        main = value_of_term(replay, models, batch, number)
         losses.append(float(main.detach()))
         if not only_main:
             torch.set_rng_state(state)

@@ -21,6 +21,7 @@ from lossdoctor.launch.supervisor import Ending, Job, interpreter_options
 _START = Path(__file__).with_name("start.py")
 _LAST_LINES = 20
 WORKUP_SECONDS = 10.0  # the report then stands within 40 s of the start
+LATE = 2.0  # s that the last answer may come late
 
 
 @dataclass(frozen=True)
@@ -38,6 +39,20 @@ class Limits:
     steps: int = 300
     batches: int = 50
     whole: float = 25.0 + WORKUP_SECONDS
+
+
+@dataclass
+class Clock:
+    """Hold the time of the monotonic clock at which the last answer must be there; it may be put off.
+
+    Example:
+        >>> clock = Clock(100.0)
+        >>> clock.last += 10
+        >>> clock.last
+        110.0
+    """
+
+    last: float
 
 
 @dataclass(frozen=True)
@@ -59,15 +74,15 @@ class Checked:
     words: str
 
 
-def run_checked(job: Job, scratch: Path, limits: Limits, work: Callable[[Ask, float], None]) -> Checked:
+def run_checked(job: Job, scratch: Path, limits: Limits, work: Callable[[Ask, Clock], None]) -> Checked:
     """Run a script until enough was seen of it, and let it be asked.
 
     Args:
         scratch: an empty folder, the only one that the script can write for good.
-        work: called with a way to ask and the time of the monotonic clock at which it must have ended.
+        work: called with a way to ask and the clock that it must heed, or put off.
     """
     began, clock = time.time(), time.monotonic()
-    until, last = clock + limits.seconds, clock + limits.whole
+    until, ends = clock + limits.seconds, Clock(clock + limits.whole)
     questions = Questions(scratch / "ask")
     command = [sys.executable, *interpreter_options(sys.orig_argv, sys.argv), str(_START), _options(job, scratch, until, limits)]
     output = scratch / "output.txt"
@@ -76,8 +91,8 @@ def run_checked(job: Job, scratch: Path, limits: Limits, work: Callable[[Ask, fl
             child = subprocess.Popen(
                 [*command, *job.arguments], stdin=subprocess.DEVNULL, stdout=stream, stderr=stream, start_new_session=True
             )
-        questions.when_asked_for(lambda ask: work(ask, last))
-        status = _wait(child, last + 2.0)
+        questions.when_asked_for(lambda ask: work(ask, ends))
+        status = _wait(child, ends)
     finally:
         questions.close()
     told = _told(scratch / "ending.json")
@@ -109,11 +124,12 @@ def _options(job: Job, scratch: Path, until: float, limits: Limits) -> str:
     return json.dumps(options)
 
 
-def _wait(child: subprocess.Popen[bytes], until: float) -> int | None:
-    """Wait for the child and return its status; end it and its children at a time, or where we are ended ourselves."""
+def _wait(child: subprocess.Popen[bytes], ends: Clock) -> int | None:
+    """Wait for the child and return its status; end it and its children when the clock has run down, or where we are ended ourselves."""
     try:
-        return child.wait(max(0.1, until - time.monotonic()))
-    except subprocess.TimeoutExpired:
+        while time.monotonic() < ends.last + LATE:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                return child.wait(min(1.0, max(0.1, ends.last + LATE - time.monotonic())))
         return None
     finally:
         with contextlib.suppress(ProcessLookupError, PermissionError):

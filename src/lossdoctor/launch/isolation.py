@@ -90,7 +90,10 @@ def can_enter_namespaces() -> str:
     with tempfile.TemporaryDirectory(prefix="lossdoctor-") as folder:
         source = str(Path(__file__).parents[2])
         command = [sys.executable, "-c", f"import sys; sys.path.insert(0, {source!r}); {code}", folder]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=20, check=False)
+        try:
+            done = subprocess.run(command, capture_output=True, text=True, timeout=20, check=False)
+        except subprocess.TimeoutExpired:
+            return "trying it took longer than 20 s"
     return "" if done.returncode == 0 else (done.stderr.strip().splitlines() or ["unknown reason"])[-1]
 
 

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 # What python's own `__main__` holds before the first line of a script runs; the rest is the launcher's.
 _OWN = ("__name__", "__doc__", "__package__", "__loader__", "__spec__", "__annotations__", "__builtins__", "__file__", "__cached__")
 
+notes: list[str] = []  # what the user should know of how the script went
 recorder: Recorder | None = None  # of this process, for `watch()` in a script that is watched already
 
 
@@ -112,7 +113,13 @@ def _end_early(job: dict[str, Any]) -> None:
     """End a repeated script where it is, having answered the questions about it; nothing of it goes on."""
     if job.get("ended"):
         return  # a step within an experiment
-    told = {"how": "stopped", "exception": None, "note": job.get("note", ""), "status": 0, "clock": time.monotonic()}
+    told = {
+        "how": "stopped",
+        "exception": None,
+        "note": "; ".join(filter(None, [job.get("note", ""), *notes])),
+        "status": 0,
+        "clock": time.monotonic(),
+    }
     with contextlib.suppress(OSError), open(job["ending"], "w") as word:
         json.dump(told, word)
     if recorder is not None:
@@ -210,7 +217,13 @@ def _tell_ending(job: dict[str, Any], error: BaseException | None) -> None:
         return  # a forked child that came to the end of the script too
     how = "returned" if error is None else "exit" if isinstance(error, SystemExit) else "exception"
     name = _error_name(error) if how == "exception" else None
-    told = {"how": how, "exception": name, "note": job.get("note", ""), "status": _status(error), "clock": time.monotonic()}
+    told = {
+        "how": how,
+        "exception": name,
+        "note": "; ".join(filter(None, [job.get("note", ""), *notes])),
+        "status": _status(error),
+        "clock": time.monotonic(),
+    }
     if job.get("isolation", {}).get("way") == "guarded":
         from lossdoctor.launch import guard
 

@@ -54,6 +54,8 @@ class Captures:
         initial: their weights and buffers before the first step, or None where they are too large.
         training: whether each model was in training mode.
         passes: of the first validation passes, the inputs of their forwards.
+        wanted: of the same passes, the targets that outputs met.
+        loader: how the training's data loader came to its data set, `dataset` as a function that returns it or None; None without a loader.
     """
 
     models: list[torch.nn.Module] = field(default_factory=list)
@@ -61,6 +63,8 @@ class Captures:
     training: list[dict[str, bool]] = field(default_factory=list)
     batches: list[Batch] = field(default_factory=list)
     passes: list[list[Tensor]] = field(default_factory=list)
+    wanted: list[list[Tensor]] = field(default_factory=list)
+    loader: dict[str, Any] | None = None
     refused: str = ""
 
     @property
@@ -128,6 +132,18 @@ class Capture:
         if given is None or left <= 0 or given[:left].numel() * given.element_size() > PASS_BYTES * len(given[:left]) / PASS_ROWS:
             return
         passes[-1].append(given[:left].detach().to("cpu", copy=True))
+
+    def met(self, targets: Iterable[Tensor]) -> None:
+        """Keep the targets of a validation pass that was kept, at its end."""
+        if len(self.held.wanted) >= len(self.held.passes):
+            return
+        kept: list[Tensor] = []
+        for target in targets:
+            left = PASS_ROWS - sum(len(each) for each in kept)
+            if left > 0 and target.dim() and target[:1].numel() <= 1:
+                kept.append(target[:left].detach().to("cpu", copy=True))
+        self.held.wanted += [[] for _ in range(len(self.held.passes) - len(self.held.wanted) - 1)]
+        self.held.wanted.append(kept)
 
     def stop(self) -> None:
         """Capture nothing more."""

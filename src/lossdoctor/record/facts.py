@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from typing import Any
 
 from torch import nn
@@ -51,6 +52,16 @@ def loader_fact(iterator: Any) -> dict[str, Any]:
         "persistent_workers": bool(getattr(iterator, "_persistent_workers", False)),
         "rows": _length(getattr(iterator, "_dataset", None)),
     }
+
+
+def way_to_data(iterator: Any) -> dict[str, Any]:
+    """Return how a loader's iterator reads its data set: the data set behind a weak reference, and what starts its workers."""
+    dataset = getattr(iterator, "_dataset", None)
+    try:
+        reference: Any = weakref.ref(dataset)
+    except TypeError:  # a list
+        reference = lambda: dataset  # noqa: E731
+    return {"dataset": reference, "worker_init_fn": getattr(iterator, "_worker_init_fn", None)}
 
 
 def _length(dataset: Any) -> int | None:

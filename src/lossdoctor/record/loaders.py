@@ -6,7 +6,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from lossdoctor.record.facts import loader_fact
+from lossdoctor.record.facts import loader_fact, way_to_data
 from lossdoctor.record.places import user_place
 
 if TYPE_CHECKING:
@@ -72,6 +72,7 @@ class Loaders:
                 if place is not None:
                     observer.places["loader"] = place
                     self.fact = loader_fact(iterator)
+                observer.capture.held.loader = self.fact | way_to_data(iterator)
             except Exception as error:
                 observer.broke("loaders", error)
 

@@ -127,6 +127,7 @@ class Pairing(TorchFunctionMode):
         self._targets: dict[Any, Tensor] = {}
         self._decisions: dict[Any, weakref.ref[Tensor]] = {}
         self._differences: dict[Any, Met] = {}
+        self.softmax_over_rows = 0
         self.operations = 0
 
     def follow(self, output: Tensor, base: Any, kind: str = "output") -> None:
@@ -186,6 +187,8 @@ class Pairing(TorchFunctionMode):
             if name in _MASK and (known := self._lookup(other)) is not None and known[1] == "hits":
                 self._mask(known[2], first, result)
             return
+        if name == "softmax" and _over_rows(first, kwargs.get("dim", other)):
+            self.softmax_over_rows += 1
         self._pass_on(name, known, other, result)
 
     def _lookup(self, tensor: Any) -> tuple[weakref.ref[Tensor], str, Any] | None:
@@ -255,6 +258,11 @@ class Pairing(TorchFunctionMode):
         first, second = self._quiet(lambda: ((raw.detach().argmax(1) == wanted).sum(), (decision.detach().reshape(-1) == wanted).sum()))
         self._plain[base] = Met((first, second, float(len(raw))))
 
+    @property
+    def targets(self) -> list[Tensor]:
+        """The targets that outputs met, in the order of the forwards."""
+        return list(self._targets.values())
+
     def plain(self) -> tuple[float, float, float] | None:
         """Return how many largest outputs met their targets, how many by the script's own decision, and of how many."""
         if not self._plain:
@@ -300,6 +308,11 @@ class Pairing(TorchFunctionMode):
         count, squares, first, second = (sum(float(met.parts[place]) for met in self._differences.values()) for place in range(4))
         spread = second - first * first / count if count else 0.0
         return (1.0 - squares / spread, count) if spread > 0 else None
+
+
+def _over_rows(output: Any, axis: Any) -> bool:
+    """Tell whether an axis is that of the rows, of outputs that have several rows and several columns."""
+    return axis in (0, -2) and isinstance(output, Tensor) and output.dim() == 2 and min(output.shape) > 1
 
 
 def _total(tensor: Tensor) -> Any:

@@ -86,6 +86,7 @@ class Pass:
             "r2": r2[0] if r2 is not None else None,
             "largest_correct": plain[0] / plain[2] if plain is not None and plain[2] else None,
             "decided_correct": plain[1] / plain[2] if plain is not None and plain[2] else None,
+            "softmax_over_rows": self.pairing.softmax_over_rows if self.pairing is not None else 0,
             "paired_rows": correct[1] if correct is not None else r2[1] if r2 is not None else 0,
             "hashes": self.hashes,
             "input": self.input,
@@ -233,6 +234,7 @@ class Passes:
         if current is not None and current.forwards:
             self.seconds += current.ended - current.began
             if current.pairing is not None:
+                self.observer.samples.run("validation", self.observer.capture.met, current.pairing.targets)
                 self._follow_cost = current.pairing.operations * _OPERATION_SECONDS + current.forwards * _FORWARD_SECONDS
             if current.full:
                 self._cost = self.observer.budget.costs["validation"].total - self._spent + self._follow_cost

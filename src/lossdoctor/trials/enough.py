@@ -10,6 +10,8 @@ from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from lossdoctor.launch import alarm, script
 
+EMPTY = "a data loader gave no batch: its data set is empty, or smaller than a batch with drop_last"
+
 
 def apply(treatments: Sequence[Mapping[str, Any]], finish: Callable[[], object]) -> None:
     """Apply the one treatment there is, as `trials.treatments.apply` does with its own.
@@ -52,6 +54,11 @@ def _cut(kind: Any, batches: int) -> None:
     def next_data(self: Any) -> Any:
         if self._num_yielded >= batches and not validated():
             raise StopIteration
-        return original(self)
+        try:
+            return original(self)
+        except StopIteration:
+            if self._num_yielded == 0 and EMPTY not in script.notes:
+                script.notes.append(EMPTY)
+            raise
 
     kind._next_data = next_data

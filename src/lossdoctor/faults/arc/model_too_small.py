@@ -57,6 +57,7 @@ ALIKE, WORSE = 1.25, 1.6
 ABOVE, AS_FAR, ARRIVED, SHORT = 0.5, 0.75, 1.6, 2.2
 GAIN, END = 0.05, 0.3
 RUNS_AWAY = 2.0  # a model that is too small settles near guessing; one that ends far above it was driven there (starting value)
+FRACTIONAL = 0.05  # share of targets between yes and no: greys of a picture (starting value)
 DOUBTFUL = 0.5  # without the experiment
 
 
@@ -93,7 +94,16 @@ def detect(training: Training) -> Detection | None:
     strength = max(unable * high, wider[0] if wider else 0.0)
     if unable * high == 0.0 and wider is not None:
         evidence = (*beside, *wider[1], _loss(training, seen.level))
+    if _never_zero(training):
+        strength = min(strength, DOUBTFUL)
     return Detection(strength, evidence, _advice(training)) if strength > 0 else None
+
+
+def _never_zero(training: Training) -> bool:
+    """Tell whether the loss cannot get to zero whatever the model is: it has several terms, or targets between yes and no."""
+    done = training.experiments.get("objective")
+    facts = done.facts if done is not None and done.status == "done" else {}
+    return len(facts.get("terms") or ()) > 1 or float(facts.get("fractional") or 0.0) > FRACTIONAL
 
 
 def _unseen_level(training: Training) -> float:

@@ -13,7 +13,7 @@ How it is told apart
 --------------------
 Where the script compares its decisions with targets, the largest of the same outputs is compared with the same targets. Both are
 counted over all rows of a pass. A decision that is right far less often than the plain largest output loses on the way from one
-to the other.
+to the other. A softmax of the outputs over the rows of a batch is seen where it happens.
 
 What to do
 ----------
@@ -37,6 +37,7 @@ from lossdoctor.derive.strength import slope
 
 FEWEST = 50  # rows of a pass
 LITTLE, MUCH = 0.05, 0.12  # gap between both shares (starting value): ties and rounding make no more than .01
+SOME = 0.005  # mean gap, of either sign, that shows that the decision is made of such a softmax
 ERRORS = 4.0  # standard errors of a share
 LEARNT = 0.8  # validation loss over guessing (starting value)
 
@@ -51,6 +52,9 @@ def detect(training: Training) -> Detection | None:
     worst = min(_gap(row) for row in rows[len(rows) // 2 :])
     last = rows[-1]
     share = float(last["largest_correct"])
+    over_rows = all(row.get("softmax_over_rows") for row in rows[len(rows) // 2 :])
+    if over_rows and sum(abs(_gap(row)) for row in rows) / len(rows) > SOME:
+        return _softmax_over_rows(rows)
     error = ERRORS * math.sqrt(max(share * (1 - share), 0.01) / float(last["paired_rows"]))
     if not worst > max(LITTLE, error):
         if _guesses(training, last):
@@ -64,6 +68,15 @@ def detect(training: Training) -> Detection | None:
     return Detection(0.93 * slope(worst, LITTLE, MUCH), (evidence,))
 
 
+def _softmax_over_rows(rows: list[Row]) -> Detection:
+    """Tell what is known of the way itself, however much it costs so far."""
+    last = rows[-1]
+    shares = [float(last.get(name) or 0.0) for name in ("largest_correct", "decided_correct")]
+    costs = f"{shares[0]:.1%} of the largest outputs are the target, {shares[1]:.1%} are as decided"
+    seen = "the softmax before the decision runs over the rows of the batch (dim=0)"
+    return Detection(0.93, (Evidence("validation", (rows[0].step, last.step), seen, "over the classes (dim=1)", costs),))
+
+
 def _guesses(training: Training, row: Row) -> bool:
     """Tell whether the model does little better than guessing: then any decision is right as often as another."""
     level, loss = expected_level(training), row.get("loss")
@@ -75,8 +88,15 @@ def _gap(row: Row) -> float:
     return float(row["largest_correct"]) - float(decided if decided is not None else row["largest_correct"])
 
 
-def _run(largest: float | None, decided: float | None, rows: int = 300) -> Training:
-    fields = {"rows": rows, "paired_rows": rows, "largest_correct": largest, "decided_correct": decided, "correct": decided}
+def _run(largest: float | None, decided: float | None, rows: int = 300, over_rows: int = 0) -> Training:
+    fields = {
+        "softmax_over_rows": over_rows,
+        "rows": rows,
+        "paired_rows": rows,
+        "largest_correct": largest,
+        "decided_correct": decided,
+        "correct": decided,
+    }
     return Training(signals={"loss": Series.of([2.3] * 20 + [0.2] * 20)}, rows={"validation": [Row(20, fields), Row(40, fields)]})
 
 
@@ -92,10 +112,12 @@ FAULT = Fault(
     examples=(
         Example("sick", _run(0.95, 0.3), "softmax over the batch before the argmax"),
         Example("sick", _run(0.9, 0.1), "decisions in another order than targets"),
+        Example("sick", _run(0.74, 0.71, over_rows=4), "a softmax over the rows that costs little so far"),
         Example("healthy", _run(0.95, 0.95), "the same"),
         Example("healthy", _run(0.6, 0.59), "ties"),
         Example("look-alike", _run(0.3, 0.9), "the largest is not the decision: an ensemble, a remapping"),
         Example("look-alike", _run(0.5, 0.42, rows=50), "too few rows to tell"),
+        Example("look-alike", _run(0.9, 0.9, over_rows=4), "a softmax over rows that decides nothing"),
         Example("known miss", _run(0.95, 0.86), "a threshold that costs a tenth"),
     ),
 )
