@@ -94,7 +94,7 @@ FAULT = Fault(
     examples=(
         Example("sick", _run(2e-7), "linear layers alone"),
         Example("sick", _run(0.2, 3e-7), "convolutions and maximum pooling alone"),
-        Example("healthy", _run(0.31), "activations"),
+        Example("healthy", _run(0.31), "activations between all layers"),
         Example("healthy", _run(0.02), "one activation that bends a little"),
         Example("look-alike", _run(1e-7, layers=1), "one layer: a linear model"),
         Example("look-alike", _run(1e-7, copies=True), "a linear autoencoder"),
