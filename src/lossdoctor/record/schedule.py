@@ -19,8 +19,8 @@ VALIDATION_SECONDS = 0.05
 LATER_CREDIT_SECONDS = 0.01  # of each further training of a run: a full look at two or three steps of a small network
 STEP_SECONDS = 30e-6  # DESIGN, promise 3: the larger of 1 % of a step and 30 us
 LIGHT_SECONDS = 25e-6  # what the part that runs at every step takes of that (docs/performance.md)
-# A probe takes its own time and then as much again of the steps that follow, whose data it drove out of the processor's caches
-# (15 ms steps: 1 % by the clock around the probes was 2 % of the run's CPU time, docs/performance.md).
+# What a probe is taken to cost over its own time, for the steps that follow, whose data it drove out of the processor's caches: a
+# starting value (docs/performance.md: 15 ms steps cost 2 % with a budget of 1 %, and no less with this).
 IN_PLACE = 2.0
 _LONGEST_WAIT = 10_000  # steps; a cost that was misjudged is looked at again
 DENSITY = 64  # one sample per 1/64 of the steps so far: about 45 samples per doubling of the steps
