@@ -36,8 +36,7 @@ def measure(replay: Replay, deadline: Deadline, parameters: dict[str, Any]) -> d
     batches = _some(replay.batches)
     outputs = [_output(replay, batch) for batch in batches]
     form = _form(outputs)
-    answer, shape = torch.zeros(_constant_shape(outputs)), outputs[0].shape
-    answer.requires_grad_(True)
+    answer = torch.zeros(_constant_shape(outputs), requires_grad=True)
     stand_ins = [_Constant(model, answer, form) for model in replay.start()]
 
     def loss() -> Tensor:
@@ -48,7 +47,7 @@ def measure(replay: Replay, deadline: Deadline, parameters: dict[str, Any]) -> d
     unit = max(1.0, float(torch.cat([output.flatten() for output in outputs]).std()))
     if not math.isfinite(guess) or not math.isfinite(zero) or float(answer.detach().abs().max()) > _RUNAWAY * unit:
         raise ReplayRefused("no constant answer is best under this loss")
-    facts = {"guess": guess, "zero": zero, "rows": sum(batch.rows for batch in batches), "form": form, "width": int(shape[-1])}
+    facts = {"guess": guess, "zero": zero, "rows": sum(batch.rows for batch in batches), "form": form}
     return facts | _classes(replay)
 
 

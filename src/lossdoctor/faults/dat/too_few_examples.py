@@ -66,6 +66,11 @@ class _Rows:
     times: float
     each: float
 
+    @property
+    def few(self) -> float:
+        """How clearly they are few and came often, in [0, 1]."""
+        return ramp(self.each, ENOUGH, FEW) * ramp(self.times, SOME_TIMES, MANY_TIMES)
+
 
 def detect(training: Training) -> Detection | None:
     """Weigh how few the rows are, how often they came, and the gap that no earlier stop would close."""
@@ -75,9 +80,8 @@ def detect(training: Training) -> Detection | None:
     hidden = _behind_another(training, rows)
     if hidden is not None or found is None:
         return hidden
-    few = ramp(rows.each, ENOUGH, FEW) * ramp(rows.times, SOME_TIMES, MANY_TIMES)
     wide = slope(found.gap_at_best, *((ERRORS_FEW, ERRORS_MANY) if found.measure == "error" else (GAP_SMALL, GAP_WIDE)))
-    strength = few * wide * slope(found.left_behind, BESIDE, LEFT_BEHIND)
+    strength = rows.few * wide * slope(found.left_behind, BESIDE, LEFT_BEHIND)
     if found.by_guess and found.best > NEVER and not learnable(training):
         strength = min(strength, DOUBTFUL)
     return Detection(strength, _evidence(training, found, rows), where=training.where("loader"))
@@ -88,13 +92,11 @@ def _behind_another(training: Training, rows: _Rows) -> Detection | None:
     done = training.experiments.get("unseen")
     facts = done.facts if done is not None and done.status == "done" else {}
     if done is None and dead_start(training):
-        few = ramp(rows.each, ENOUGH, FEW) * ramp(rows.times, SOME_TIMES, MANY_TIMES)
-        return Detection(DOUBTFUL * few, (_counted(training, rows),)) if few > 0 else None
+        return Detection(DOUBTFUL * rows.few, (_counted(training, rows),)) if rows.few > 0 else None
     if not facts.get("fresh") or not facts.get("guess"):
         return None
     trained, unseen = (float(facts[name]) / float(facts["guess"]) for name in ("trained_last", "unseen_best"))
-    few = ramp(rows.each, ENOUGH, FEW) * ramp(rows.times, SOME_TIMES, MANY_TIMES)
-    strength = few * slope(unseen - trained, GAP_SMALL, GAP_WIDE) * slope(trained / max(unseen, 1e-9), BESIDE, LEFT_BEHIND)
+    strength = rows.few * slope(unseen - trained, GAP_SMALL, GAP_WIDE) * slope(trained / max(unseen, 1e-9), BESIDE, LEFT_BEHIND)
     if strength <= 0:
         return None
     if unseen > NEVER and not learnable(training):
