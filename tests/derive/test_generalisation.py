@@ -74,6 +74,14 @@ def test_a_score_that_was_not_followed_to_the_end_is_no_score() -> None:
     assert followed.score_error == pytest.approx(math.sqrt(0.25 / 300))
 
 
+def test_what_carries_over_is_judged_by_the_spread_of_the_unseen_targets() -> None:
+    training = made(0, r2=0.02)
+    found = generalisation(training)
+    assert found is not None
+    assert found.best < 0.3, "by the training targets the best loss is far below guessing"
+    assert found.carried == pytest.approx(0.98), "the unseen targets spread less: nothing was learnt of them"
+
+
 def test_what_cannot_be_compared() -> None:
     assert generalisation(Training(signals={"loss": Series.of([1.0, -1.0] * 20)}, rows=made(0).rows | {"loss_call": []})) is None
     assert generalisation(Training(signals={"loss": Series.of([math.nan] * 20)}, rows=made(0).rows)) is None

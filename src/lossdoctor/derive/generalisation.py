@@ -62,6 +62,11 @@ class Generalisation:
     score_error: float
 
     @property
+    def carried(self) -> float:
+        """The unseen level at its best, by the spread of the unseen targets where that is known: few rows have not quite the training's."""
+        return max(self.best, 1.0 - self.score_best) if self.score == "r2" else self.best
+
+    @property
     def risen(self) -> float:
         """How far the unseen level rose since its best."""
         return self.last - self.best

@@ -82,7 +82,7 @@ def detect(training: Training) -> Detection | None:
         return hidden
     wide = slope(found.gap_at_best, *((ERRORS_FEW, ERRORS_MANY) if found.measure == "error" else (GAP_SMALL, GAP_WIDE)))
     strength = rows.few * wide * slope(found.left_behind, BESIDE, LEFT_BEHIND)
-    if found.by_guess and found.best > NEVER and not learnable(training):
+    if found.by_guess and found.carried > NEVER and not learnable(training):
         strength = min(strength, DOUBTFUL)
     return Detection(strength, _evidence(training, found, rows), where=training.where("loader"))
 

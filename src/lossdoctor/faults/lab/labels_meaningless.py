@@ -85,6 +85,9 @@ def _own(training: Training) -> tuple[float, tuple[Evidence, ...]]:
     losses = field_series(passes, "loss").finite()
     if len(losses) and level is not None:
         best = float(losses.values.min()) / level.guess
+        explained = field_series(passes, "r2").finite().values
+        if len(explained):  # the unseen targets spread a little less or more than the training's
+            best = max(best, 1.0 - float(explained.max()))
         span = (int(losses.steps[0]), int(losses.steps[-1]))
         seen = Evidence("validation", span, f"best loss {best:.2f} of guessing", f"below {LEARNT}", "on rows that were not trained on")
         return slope(best, LEARNT, NOTHING), (seen,)

@@ -65,7 +65,7 @@ def detect(training: Training) -> Detection | None:
     rose = slope(found.risen, RISE_SMALL, RISE_CLEAR) * slope(found.course.sigmas, CHANCE, CERTAIN)
     wide = slope(found.gap, *((ERRORS_FEW, ERRORS_MANY) if found.measure == "error" else (GAP_SMALL, GAP_WIDE)))
     strength = wide * max(rose, STANDING * wide * slope(found.left_behind, BESIDE, LEFT_BEHIND))
-    if (found.by_guess and found.best > NEVER and not learnable(training)) or _differently_measured(training):
+    if (found.by_guess and found.carried > NEVER and not learnable(training)) or _differently_measured(training):
         strength = min(strength, DOUBTFUL)
     severity: Severity | None = None if _costs(training, found) else "advice"
     return Detection(strength, _evidence(training, found), _advice(found), severity=severity)
