@@ -184,6 +184,16 @@ class Training:
             raise SignalMissing(name)
         return found.facts
 
+    def found(self, name: str) -> Mapping[str, Any]:
+        """Return the facts of a finished experiment; empty where it was not done.
+
+        Example:
+            >>> Training().found("memorise")
+            {}
+        """
+        done = self.experiments.get(name)
+        return done.facts if done is not None and done.status == "done" else {}
+
     def where(self, place: str) -> Location | None:
         """Return where in the user's source `loss`, `backward`, `step`, `forward` or `loader` stands, if known."""
         found = self.facts.get("where", {}).get(place)

@@ -38,7 +38,5 @@ def dead_throughout(training: Training) -> bool:
 
 def dead_start(training: Training) -> bool:
     """Tell whether sixteen examples are memorised from fresh starts and not from the own one: what it hides shows from a fresh one."""
-    found = training.experiments.get("memorise")
-    if found is None or found.status != "done" or "fresh_median" not in found.facts:
-        return False
-    return bool(float(found.facts["own"]) > UNABLE and float(found.facts["fresh_median"]) < ABLE)
+    found = training.found("memorise")
+    return "fresh_median" in found and float(found["own"]) > UNABLE and float(found["fresh_median"]) < ABLE

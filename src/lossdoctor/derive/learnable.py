@@ -15,10 +15,7 @@ def learnable(training: Training) -> bool:
         >>> learnable(Training())
         False
     """
-    done = training.experiments.get("baseline")
-    if done is None or done.status != "done":
-        return False
-    facts = done.facts
+    facts = training.found("baseline")
     if "network_loss" in facts:
         return float(facts["network_loss"]) < LEARNT
     return "classical" in facts and float(facts["classical"]) - float(facts["prior"]) > ERRORS * float(facts["spread"])

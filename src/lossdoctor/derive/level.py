@@ -63,19 +63,15 @@ def expected_level(training: Training) -> Level | None:
 
 def _tried(training: Training) -> Level | None:
     """Return the expectation that the experiment found by trying constant answers, for losses that no known call makes."""
-    done = training.experiments.get("guess")
-    if done is None or done.status != "done":
-        return None
-    guess, start = _number(done.facts, "guess"), _number(done.facts, "zero")
+    facts = training.found("guess")
+    guess, start = _number(facts, "guess"), _number(facts, "zero")
     return Level(guess, start) if guess is not None and start is not None and guess > 0 else None
 
 
 def guessed_classes(training: Training) -> tuple[int, float] | None:
     """Return the number of classes and the share of the most frequent one, where the experiment `guess` found classes."""
-    done = training.experiments.get("guess")
-    if done is None or done.status != "done" or "classes" not in done.facts:
-        return None
-    return int(done.facts["classes"]), float(done.facts["likeliest"])
+    facts = training.found("guess")
+    return (int(facts["classes"]), float(facts["likeliest"])) if "classes" in facts else None
 
 
 def level_of_calls(calls: Sequence[Row]) -> Level | None:

@@ -125,8 +125,7 @@ def _fill(parameters: Mapping[str, Any], finding: Finding, training: Training) -
 
 def _penalty(parameters: Mapping[str, Any], finding: Finding, training: Training) -> Value:
     """Bring the gradient of the penalties down to a share of the main term's."""
-    done = training.experiments.get("terms")
-    share = float(done.facts.get("share") or 0.0) if done is not None and done.status == "done" else 0.0
+    share = float(training.found("terms").get("share") or 0.0)
     if not 0 < share < 1:
         raise NoTreatment("how large the terms of the loss are is not known")
     return {"name": "cut_penalty", "parameters": {"factor": min(1.0, SMALL_PENALTY * (1 - share) / share)}}

@@ -70,9 +70,9 @@ def detect(training: Training) -> Detection | None:
             f"units of {last_name or name} whose gradients are exactly zero",
         )
     ]
-    found = training.experiments.get("memorise")
-    if found is not None and found.status == "done" and "fresh_median" in found.facts:
-        own, fresh = float(found.facts["own"]), float(found.facts["fresh_median"])
+    found = training.found("memorise")
+    if "fresh_median" in found:
+        own, fresh = float(found["own"]), float(found["fresh_median"])
         repeated = _repeated(training)
         told = ramp(own, ABLE, UNABLE) * (1 - ramp(fresh, ABLE, UNABLE)) if first > ALIVE else 1.0
         if told == 0.0 and dead_throughout(training):  # to be settled by the repetition
@@ -95,8 +95,7 @@ def detect(training: Training) -> Detection | None:
 
 def _repeated(training: Training) -> tuple[float, Evidence] | None:
     """Weigh a repetition from fresh weights: where other paths lead past the dead layer, sixteen examples are memorised all the same."""
-    done = training.experiments.get("unseen")
-    facts = done.facts if done is not None and done.status == "done" else {}
+    facts = training.found("unseen")
     if not facts.get("fresh") or not facts.get("guess") or "own_best" not in facts or not dead_throughout(training):
         return None
     own, fresh = (float(facts[name]) / float(facts["guess"]) for name in ("own_best", "unseen_best"))

@@ -71,10 +71,9 @@ def detect(training: Training) -> Detection | None:
         return None
     if seen.level <= LOW:
         return None
-    found = training.experiments.get("memorise")
-    if found is None or found.status != "done" or "fresh_median" not in found.facts:
+    facts = training.found("memorise")
+    if "fresh_median" not in facts:
         return Detection(DOUBTFUL * slope(seen.level, LOW, FITTED), (_loss(training, seen.level),))
-    facts = found.facts
     # What a model memorises once its inputs are scaled is large enough: the inputs are the matter.
     best = min(float(facts[name]) for name in ("fresh_median", "own", "standardised") if facts.get(name) is not None)
     unable = ramp(best, ABLE, UNABLE)
@@ -101,8 +100,7 @@ def detect(training: Training) -> Detection | None:
 
 def _never_zero(training: Training) -> bool:
     """Tell whether the loss cannot get to zero whatever the model is: it has several terms, or targets between yes and no."""
-    done = training.experiments.get("objective")
-    facts = done.facts if done is not None and done.status == "done" else {}
+    facts = training.found("objective")
     return len(facts.get("terms") or ()) > 1 or float(facts.get("fractional") or 0.0) > FRACTIONAL
 
 
@@ -122,12 +120,11 @@ def _falls_on(training: Training) -> bool:
 
 def _widened(training: Training, level: float) -> tuple[float, tuple[Evidence, ...]]:
     """Weigh what a wider model reaches on rows left out: it confirms what the small network showed, where sixteen examples are too easy."""
-    done = training.experiments.get("widen")
-    if done is None:
+    if "widen" not in training.experiments:
         return DOUBTFUL, ()
-    if done.status != "done":
+    facts, expected = training.found("widen"), expected_level(training)
+    if not facts:
         return 0.0, ()
-    facts, expected = done.facts, expected_level(training)
     # A fresh start that gets far below the run's own end is able, whatever more width would bring.
     held_back = float(facts["own"]) / max(level * expected.guess, 1e-12) if expected else 0.0
     ratio = float(facts["own"]) / max(float(facts["wide"]), 1e-12)
@@ -144,8 +141,7 @@ def _widened(training: Training, level: float) -> tuple[float, tuple[Evidence, .
 def _high(training: Training, level: float) -> tuple[float, tuple[Evidence, ...]]:
     """Return how surely the training loss stopped high: by itself, or beside what a small network reaches on rows that it never saw."""
     alone = slope(level, FITTED, UNFITTED)
-    done = training.experiments.get("baseline")
-    reached = done.facts.get("network_loss") if done is not None and done.status == "done" else None
+    reached = training.found("baseline").get("network_loss")
     if reached is None:
         return max(alone, DOUBTFUL * slope(level, LOW, FITTED)), ()
     level = min(level, _unseen_level(training))

@@ -89,9 +89,8 @@ def detect(training: Training) -> Detection | None:
 
 def _behind_another(training: Training, rows: _Rows) -> Detection | None:
     """Weigh the gap of a repetition from fresh weights, where the run's own start is dead and so shows no gap."""
-    done = training.experiments.get("unseen")
-    facts = done.facts if done is not None and done.status == "done" else {}
-    if done is None and dead_start(training):
+    facts = training.found("unseen")
+    if "unseen" not in training.experiments and dead_start(training):
         return Detection(DOUBTFUL * rows.few, (_counted(training, rows),)) if rows.few > 0 else None
     if not facts.get("fresh") or not facts.get("guess"):
         return None

@@ -64,10 +64,10 @@ def detect(training: Training) -> Detection | None:
     if strength <= 0:
         return None
     evidence = [Evidence("loss", (0, 0), f"{first:.3g} at first, {ratio:.1f} times guessing", f"about {level.highest:.3g}")]
-    found = training.experiments.get("standardise")
-    if found is None or found.status != "done":
+    found = training.found("standardise")
+    if not found:
         return Detection(min(strength, DOUBTFUL) if _floating(training) else strength, tuple(evidence))
-    before, after = float(found.facts["first"]), float(found.facts["standardised"])
+    before, after = float(found["first"]), float(found["standardised"])
     excess = (after - level.highest) / max(before - level.highest, 1e-9)
     evidence.append(
         Evidence(
@@ -75,7 +75,7 @@ def detect(training: Training) -> Detection | None:
             (0, 0),
             f"{after:.3g} with standardised inputs",
             f"{before:.3g} as it was",
-            f"{float(found.facts['reinitialised']):.3g} from default starts",
+            f"{float(found['reinitialised']):.3g} from default starts",
         )
     )
     if _floating(training) and excess < CURED:

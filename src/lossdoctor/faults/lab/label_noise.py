@@ -77,8 +77,7 @@ def detect(training: Training) -> Detection | None:
 
 def _witnesses(training: Training) -> Iterator[tuple[str, Mapping[str, Any]]]:
     for name in ("unseen", "baseline"):
-        experiment = training.experiments.get(name)
-        noise = experiment.facts.get("noise") if experiment is not None and experiment.status == "done" else None
+        noise = training.found(name).get("noise")
         if noise and int(noise["classes"]) >= FEWEST_CLASSES:
             yield name, noise
 

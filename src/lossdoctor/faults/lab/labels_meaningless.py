@@ -56,10 +56,9 @@ def detect(training: Training) -> Detection | None:
     own, evidence = _own(training)
     if own <= 0.0:
         return None
-    found = training.experiments.get("baseline")
-    if found is None or found.status != "done" or "network_loss" not in found.facts:
+    facts = training.found("baseline")
+    if "network_loss" not in facts:
         return Detection(DOUBTFUL * own, evidence) if own > 0.5 and not learnable(training) else None
-    facts = found.facts
     network = slope(float(facts["network_loss"]), NETWORK_LEARNT, NETWORK_NOTHING)
     gain = float(facts.get("classical", 0.0)) - float(facts.get("prior", 0.0))
     allowed = max(CLASSICAL_GAIN, 3 * float(facts.get("spread", 0.0)))
@@ -72,10 +71,8 @@ def detect(training: Training) -> Detection | None:
 
 def _learnt_in_repetition(training: Training) -> bool:
     """Tell whether the script's own model, repeated on some of the rows, learnt what holds for the rest."""
-    done = training.experiments.get("unseen")
-    if done is None or done.status != "done" or not done.facts.get("guess"):
-        return False
-    return float(done.facts["unseen_best"]) < LEARNT * float(done.facts["guess"])
+    facts = training.found("unseen")
+    return bool(facts.get("guess")) and float(facts["unseen_best"]) < LEARNT * float(facts["guess"])
 
 
 def _own(training: Training) -> tuple[float, tuple[Evidence, ...]]:
@@ -100,12 +97,12 @@ def _own(training: Training) -> tuple[float, tuple[Evidence, ...]]:
             "validation", span, f"{best:.1%} right at best, lastingly", f"clearly above {chance:.1%}", "the most frequent label alone"
         )
         return slope((best - chance) / max(1 - chance, 1e-9), 0.25, 0.08), (seen,)
-    unseen = training.experiments.get("unseen")
-    if unseen is not None and unseen.status == "done" and unseen.facts.get("guess"):
-        best = float(unseen.facts["unseen_best"]) / float(unseen.facts["guess"])
+    unseen = training.found("unseen")
+    if unseen.get("guess"):
+        best = float(unseen["unseen_best"]) / float(unseen["guess"])
         seen = Evidence(
             "unseen",
-            (0, int(unseen.facts["steps"])),
+            (0, int(unseen["steps"])),
             f"best loss {best:.2f} of guessing",
             f"below {LEARNT}",
             "on rows struck from a repetition",

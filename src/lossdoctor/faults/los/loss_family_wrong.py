@@ -76,8 +76,7 @@ def _several(training: Training, calls: Sequence[Row], high: float) -> Detection
 
 
 def _names(training: Training, calls: Sequence[Row]) -> Detection | None:
-    done = training.experiments.get("baseline")
-    facts = done.facts if done is not None and done.status == "done" else {}
+    facts = training.found("baseline")
     values, own, best, rank = (facts.get(name) for name in ("values", "own_order", "best_order", "order_rank"))
     if values is None or own is None or best is None or rank is None or int(values) < LEAST_VALUES:
         return None

@@ -65,8 +65,7 @@ def _within(value: Any, bounds: tuple[float, float]) -> bool:
 
 def _mixed(training: Training, terms: list[dict[str, Any]]) -> Detection | None:
     sums, means = ([each for each in terms if _within(each["grows"], bounds)] for bounds in (SUM, MEAN))
-    done = training.experiments.get("terms")
-    share = float(done.facts.get("share") or 0.0) if done is not None and done.status == "done" else 0.0
+    share = float(training.found("terms").get("share") or 0.0)
     if not sums or not means or share < DROWNS:
         return None
     words = [", ".join(str(each.get("operation")) for each in part) for part in (sums, means)]

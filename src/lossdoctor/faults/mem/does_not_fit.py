@@ -85,8 +85,7 @@ def _budget(training: Training) -> Detection | None:
 
 def _cheapest(training: Training) -> str:
     """Name the cheaper fixes that would save most, where they were computed."""
-    found = training.experiments.get("memory")
-    fixes: Mapping[str, Any] = (found.facts.get("fixes") if found is not None else None) or {}
+    fixes: Mapping[str, Any] = training.found("memory").get("fixes") or {}
     known = sorted(((float(size), name) for name, size in fixes.items() if isinstance(size, int | float)), reverse=True)[:3]
     listed = ", ".join(f"{name} ({size / 1e9:.3g} GB)" for size, name in known if size > 0)
     return f"What would save most (computed): {listed}." if listed else ""

@@ -81,8 +81,7 @@ def _equal_pairs(counts: Sequence[float]) -> float:
 
 def _neighbours(training: Training) -> tuple[float, str, str, str] | None:
     """Return what the data set itself shows where it is read in order."""
-    done = training.experiments.get("loader")
-    facts = done.facts if done is not None and done.status == "done" else {}
+    facts = training.found("loader")
     near, apart = facts.get("neighbours"), facts.get("apart")
     if near is None or apart is None or facts.get("shuffle") or not float(apart) < 1:
         return None

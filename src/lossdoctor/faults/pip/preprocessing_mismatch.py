@@ -112,8 +112,7 @@ def _as_good(training: Training, passes: Sequence[Row]) -> bool:
 
 
 def _random(training: Training, passes: Sequence[Row]) -> Detection | None:
-    done = training.experiments.get("held_out")
-    facts = done.facts if done is not None and done.status == "done" else {}
+    facts = training.found("held_out")
     again, nearer = facts.get("again"), facts.get("nearer")
     if again is None or nearer is None or float(again) != 0.0 or not float(nearer) > NEARER:
         return None

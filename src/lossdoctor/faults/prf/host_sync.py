@@ -77,8 +77,7 @@ def _busy(training: Training) -> float | None:
     told = training.run_facts.get("device_seconds")
     if isinstance(told, int | float):
         return float(told)
-    done = training.experiments.get("throughput")
-    facts = done.facts if done is not None and done.status == "done" else {}
+    facts = training.found("throughput")
     again = facts.get("seconds")
     return float(again) if isinstance(again, int | float) and not str(facts.get("device", "cpu")).startswith("cpu") else None
 
