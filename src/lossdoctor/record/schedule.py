@@ -19,8 +19,8 @@ VALIDATION_SECONDS = 0.05
 LATER_CREDIT_SECONDS = 0.01  # of each further training of a run: a full look at two or three steps of a small network
 STEP_SECONDS = 30e-6  # DESIGN, promise 3: the larger of 1 % of a step and 30 us
 LIGHT_SECONDS = 25e-6  # what the part that runs at every step takes of that (docs/performance.md)
-# What a probe is taken to cost over its own time, for the steps that follow, whose data it drove out of the processor's caches: a
-# starting value (docs/performance.md: 15 ms steps cost 2 % with a budget of 1 %, and no less with this).
+COLD_SECONDS = 80e-6  # what it takes of a long step, which leaves nothing of ours in the processor's caches (docs/performance.md)
+# What a probe costs over its own time, for the steps that follow, whose data it drove out of the caches (docs/performance.md).
 IN_PLACE = 2.0
 _LONGEST_WAIT = 10_000  # steps; a cost that was misjudged is looked at again
 DENSITY = 64  # one sample per 1/64 of the steps so far: about 45 samples per doubling of the steps
@@ -108,12 +108,17 @@ class Budget:
             return 0
         if probe == "validation" and self._credit > 0 and cost.total < VALIDATION_SECONDS:
             return 0
-        allowance = max(self.share / IN_PLACE * elapsed, self.share / 0.01 * STEP_SECONDS * self.steps) - LIGHT_SECONDS * self.steps
+        allowance = self._allowance(elapsed)
         missing = cost.spent + cost.median - SHARES[probe] * allowance
         if missing <= 0:
             return 0
         a_step = SHARES[probe] * allowance / max(1, self.steps)
         return min(_LONGEST_WAIT, 1 + int(missing / a_step)) if a_step > 0 else _LONGEST_WAIT
+
+    def _allowance(self, elapsed: float) -> float:
+        of_time = (self.share * elapsed - COLD_SECONDS * self.steps) / IN_PLACE
+        of_steps = (self.share / 0.01 * STEP_SECONDS - LIGHT_SECONDS) * self.steps
+        return max(of_time, of_steps)
 
     def overhead(self) -> float:
         """Return the share of this thread's CPU time that watching took; the light part by its usual cost."""
