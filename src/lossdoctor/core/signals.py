@@ -86,6 +86,7 @@ def _all() -> tuple[Signal, ...]:
         # facts --------------------------------------------------------------------------------------------------
         Signal("parameters", "", "fact", "names, shapes and counts of the parameters", watch),
         Signal("optimizer", "", "fact", "class name and the settings of its groups", watch),
+        Signal("schedules", "", "fact", "schedulers of the learning rate: class, settings, how often each was stepped, what a plateau was told; known at the end", watch),
         Signal("where", "", "fact", "file and line of loss, backward, step, forward, loader in the user's source", watch),
         Signal("loader", "", "fact", "settings of the data loader that feeds the training: workers, batch size, rows", "feed the training from a torch DataLoader"),
         Signal("ranks", "", "fact", "what each rank of a distributed training measured: own seconds of its steps, hashes of its rows", "watch every rank: `torchrun ... -m lossdoctor run train.py`"),

@@ -21,6 +21,7 @@ from lossdoctor.record.places import user_place
 from lossdoctor.record.resets import has_gradient
 from lossdoctor.record.samples import Samples
 from lossdoctor.record.schedule import Budget, Schedule
+from lossdoctor.record.schedules import Schedules
 from lossdoctor.record.steady import Steady
 from lossdoctor.record.tracks import STEP_PROBES, Track
 from lossdoctor.record.validation import Passes
@@ -70,6 +71,7 @@ class Observer:
         self.resetting: set[int] = set()  # optimisers whose own `zero_grad` was called
         self.watch_zero_grad: Callable[[bool], None] = lambda on: None  # on as long as there are others
         self._schedulers: list[str] = []
+        self.schedules = Schedules()
         self._waiting: list[Track] = []  # tracks whose gradients were not reset since their last step
         self._pending: list[Window] = []  # backward calls that no optimiser has taken
         self._last: list[Window] = []
@@ -298,11 +300,22 @@ class Observer:
             self.broke("optimizer_made", error)
 
     def scheduler_made(self, scheduler: Any) -> None:
-        """Note the class of a learning-rate scheduler."""
-        name = type(scheduler).__name__
-        if name not in self._schedulers:
-            self._schedulers.append(name)
-            self.fact(None, "schedulers", list(self._schedulers))
+        """Note that a learning-rate scheduler exists."""
+        try:
+            name = type(scheduler).__name__
+            if name not in self._schedulers:
+                self._schedulers.append(name)
+                self.fact(None, "schedulers", list(self._schedulers))
+            self.schedules.made(scheduler, self.optimizers.of(scheduler.optimizer))
+        except Exception as error:
+            self.broke("scheduler_made", error)
+
+    def scheduler_stepped(self, scheduler: Any, given: tuple[Any, ...], named: dict[str, Any]) -> None:
+        """Count a scheduler's steps."""
+        try:
+            self.schedules.stepped(scheduler, given, named)
+        except Exception as error:
+            self.broke("scheduler_stepped", error)
 
     def zero_grad_called(self, optimizer: Any) -> None:
         """Note that an optimiser's own `zero_grad` was called."""
@@ -488,6 +501,9 @@ class Observer:
         now = self.clock()
         self.passes.close(now)
         self.samples.write_unfinished(self.tracks)
+        for track in self.tracks:
+            if track.headed and track.what == "optimizer":
+                self.fact(track, "schedules", self.schedules.describe(track))
         self.fact(None, "overhead_share", self.budget.overhead())
         self.flush(now, last=True)
         self.gaps.clocks.close()

@@ -74,16 +74,17 @@ def _length(dataset: Any) -> int | None:
 def settings(optimizer: Any) -> dict[str, Any]:
     """Describe an optimiser: class name, and the settings of its groups."""
     groups = [
-        {name: _simple(value) for name, value in group.items() if name not in ("params", "param_names")}
+        {name: simple(value) for name, value in group.items() if name not in ("params", "param_names")}
         | {"parameters": len(group["params"])}
         for group in optimizer.param_groups
     ]
     return {"name": type(optimizer).__name__, "groups": groups}
 
 
-def _simple(value: Any) -> Any:
+def simple(value: Any) -> Any:
+    """Return a setting as what JSON can hold; what it cannot as its text."""
     if isinstance(value, (bool, int, float, str, type(None))):
         return value
     if isinstance(value, (tuple, list)):
-        return [_simple(item) for item in value]
+        return [simple(item) for item in value]
     return str(value)

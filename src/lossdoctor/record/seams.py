@@ -102,6 +102,7 @@ class Seams:
         for kind in vars(lr_scheduler).values():
             if isinstance(kind, type) and issubclass(kind, lr_scheduler.LRScheduler):
                 self._patch(kind, "__init__", scheduler_made)
+                self._patch(kind, "step", scheduler_stepped)
         observer.capture.watch_backward = self._sometimes(torch.Tensor, "backward", tensor_backward)
         observer.watch_zero_grad = self._sometimes(torch.optim.Optimizer, "zero_grad", zero_grad)
         observer.watch_zero_grad(True)
@@ -367,6 +368,18 @@ def scheduler_made(original: Any, observer: Observer) -> Any:
             observer.scheduler_made(self)
 
     return __init__
+
+
+@unseen
+def scheduler_stepped(original: Any, observer: Observer) -> Any:
+    """Know how often a scheduler steps, and what a plateau is told."""
+
+    def step(self: Any, *args: Any, **kwargs: Any) -> Any:
+        if not observer.off:
+            observer.scheduler_stepped(self, args, kwargs)  # before it: at its end a schedule may raise
+        return original(self, *args, **kwargs)
+
+    return step
 
 
 @unseen
