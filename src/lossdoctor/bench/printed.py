@@ -10,7 +10,7 @@ from dataclasses import dataclass
 _NUMBER = re.compile(r"(?<![\w.])[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?|\b(?:nan|inf)\b")
 _UNSEEN, _SEEN = ("val", "valid", "test", "next", "again", "second", "correct", "right"), ("train", "training")
 _OF_ROWS = re.compile(rf"\b({'|'.join((*_UNSEEN, *_SEEN))})", re.IGNORECASE)
-_COUNTS = re.compile(r"\b(epoch|step|round|iter|it|chunk|batch|rate|lr|wall|vocab)\W*(?:#\s*/\s*)?$", re.IGNORECASE)
+_COUNTS = re.compile(r"\b(epoch|step|round|iter|it|chunk|batch|rate|lr|wall|vocab)[\s:=]*(?:#\s*/\s*)?$", re.IGNORECASE)
 CLEAR = 0.1  # of the larger of two numbers: below it they do not tell one run from the other (starting value)
 Place = tuple[str, int]  # a line with its numbers struck out, and which of them
 

@@ -138,6 +138,13 @@ def _weights(parameters: Mapping[str, Any], finding: Finding, training: Training
     return {"name": "class_weights", "parameters": {"counts": [int(each) for each in np.sum(counts, axis=0)]}}
 
 
+def _prepared(parameters: Mapping[str, Any], finding: Finding, training: Training) -> Value:
+    """Match means and spreads; inputs that validation draws anew at each pass differ in another way."""
+    if any(each.signal != "validation" for each in finding.evidence):
+        raise NoTreatment("its validation draws its inputs at random, which only its data set can leave off")
+    return {"name": "prepare_as_training", "parameters": {}}
+
+
 _FITS: dict[str, Callable[[Mapping[str, Any], Finding, Training], Value]] = {
     "set_update_ratio": _rate,
     "step_after_backward": _step,
@@ -149,4 +156,5 @@ _FITS: dict[str, Callable[[Mapping[str, Any], Finding, Training], Value]] = {
     "finite_inputs": _fill,
     "cut_penalty": _penalty,
     "class_weights": _weights,
+    "prepare_as_training": _prepared,
 }
