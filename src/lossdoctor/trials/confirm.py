@@ -171,8 +171,9 @@ class Confirmation:
         waiting = sorted((pair for pair in self.trials.values() if pair[1].verdict == CONFIRMED), key=_size, reverse=True)
         while waiting:
             candidate, trial = waiting.pop(0)
-            if self._beside(candidate):
-                candidate, trial = candidate, self.confirmer.ask(candidate, self._values(candidate), look=True)
+            base = tuple(self._values(candidate))
+            if base and base != trial.question.base:  # what showed under just these was tried under them
+                trial = self.confirmer.ask(candidate, base, look=True)
             if trial.verdict != CONFIRMED:
                 continue
             self.needed.append(candidate)
