@@ -29,6 +29,7 @@ def test_the_metric_is_of_unseen_rows_and_tells_the_runs_apart_best() -> None:
         ("loss 0.5 val auc 0.80 took 9 s", "loss 0.5 val auc 0.81 took 2 s", "took"),
         ("epoch 120 val R2 0.2", "epoch 60 val R2 0.5", "val R2"),
         ("epoch 2 chunk 48  239.5 ms/chunk", "epoch 2 chunk 48  11.9 ms/chunk", "ms/chunk"),
+        ("loss 0.5 val acc 0.80 (9.0s)", "loss 0.1 val acc 0.99 (0.1s)", "val acc"),
         ("val loss nan", "val loss 0.1", "val loss"),
         ("loss 1.0 val loss 1.0", "loss 0.99 val loss 0.98", None),
         ("loss 1.0", "the loss: 0.1", None),

@@ -11,6 +11,7 @@ _NUMBER = re.compile(r"(?<![\w.])[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?|\b(?:
 _UNSEEN, _SEEN = ("val", "valid", "test", "next", "again", "second", "correct", "right"), ("train", "training")
 _OF_ROWS = re.compile(rf"\b({'|'.join((*_UNSEEN, *_SEEN))})", re.IGNORECASE)
 _COUNTS = re.compile(r"\b(epoch|step|round|iter|it|chunk|batch|rate|lr|wall|vocab)[\s:=]*(?:#\s*/\s*)?$", re.IGNORECASE)
+_TIME = re.compile(r"\s*(?:m?s|sec|seconds)\b")
 CLEAR = 0.1  # of the larger of two numbers: below it they do not tell one run from the other (starting value)
 Place = tuple[str, int]  # a line with its numbers struck out, and which of them
 
@@ -103,7 +104,7 @@ def _is_count(place: Place) -> bool:
 
 def _is_unseen(place: Place) -> bool:
     words = _OF_ROWS.findall(_before(place))
-    return bool(words) and words[-1].lower() in _UNSEEN
+    return bool(words) and words[-1].lower() in _UNSEEN and not _TIME.match(place[0].split("#")[place[1] + 1])
 
 
 def _name(place: Place) -> str:

@@ -9,6 +9,7 @@ from typing import Any
 from lossdoctor.core.run import Location, Series, Training
 from lossdoctor.trials.edits_of_calls import CALLS
 from lossdoctor.trials.edits_of_loops import LOOPS
+from lossdoctor.trials.edits_of_outputs import OUTPUTS
 from lossdoctor.trials.origin import number_behind
 from lossdoctor.trials.source import Source, at, blocks, called, calls, diff, made, optimizer_name, read_source
 
@@ -115,6 +116,7 @@ _EDITS: dict[str, Edit] = {
     "train_mode": _train_mode,
     **CALLS,
     **LOOPS,
+    **OUTPUTS,
 }
 
 __all__ = ["Source", "diff", "edited", "read_source"]
