@@ -8,7 +8,7 @@ from typing import Any
 
 from lossdoctor.core.diagnosis import Finding
 from lossdoctor.core.fault import Treatment, faults
-from lossdoctor.core.run import Run
+from lossdoctor.core.run import Row, Run, Series, Training
 from lossdoctor.trials.compare import CONFIRMED, REFUTED
 from lossdoctor.trials.confirm import Candidate, Confirmation, Confirmer
 from lossdoctor.trials.trial import Question, Trial
@@ -77,3 +77,10 @@ def test_treatments_of_time_and_of_learning_hide_nothing_of_each_other() -> None
     told = Told({("zero-grad-missing", ()): 0.9, ("input-bottleneck", ()): 0.8})
     assert needed(told, "zero-grad-missing", "input-bottleneck") == ["zero-grad-missing", "input-bottleneck"]
     assert len(told.asked) == 2
+
+
+def test_a_run_that_was_ended_early_is_not_diagnosed_again() -> None:
+    value = {"name": "stop_early", "parameters": {"steps": 40}}
+    frozen = Training(signals={"loss": Series.of([1.0] * 200)}, rows={"coverage": [Row(9, {"held": 4, "changed": 0.0})]})
+    trial = Trial(Question("overfitting", (), (value,), "validation"), CONFIRMED, treated=Run(trainings=[frozen]))
+    assert Confirmer(Path(), Run()).under(trial) == []

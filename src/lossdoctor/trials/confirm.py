@@ -24,6 +24,7 @@ from lossdoctor.trials.parameters import NoTreatment, fitted
 from lossdoctor.trials.results import write_trials
 from lossdoctor.trials.treatments import usual
 from lossdoctor.trials.trial import Pairs, Question, Trial, Value, as_dict, run_trial
+from lossdoctor.trials.under import STILLS
 
 ENOUGH_STEPS = 200  # that are compared whatever they cost, where nobody sets a limit: the start may be most of a short run
 # A suspicion that is as likely as not is worth a trial, and so many of them where nothing is present (starting values).
@@ -139,7 +140,8 @@ class Confirmer:
         """Diagnose the first treated repetition of a trial, and return its causes, then the likeliest suspicion."""
         from lossdoctor.diagnose import diagnose
 
-        if trial.treated is None:
+        names = {value["name"] for value in (*trial.question.base, *trial.question.added)}
+        if trial.treated is None or names & STILLS:
             return []
         found = diagnose(trial.treated)
         return [*causes(found), *suspicions(found)[:1]]
