@@ -89,7 +89,8 @@ def _with(thing: Any, name: str, value: Any) -> Any:
 
 def _off(value: Any) -> Iterator[tuple[Any, str]]:
     if isinstance(value, bool):
-        yield not value, ""
+        if value:  # a switch is only turned off: what a script left off may write or delete
+            yield False, ""
     elif isinstance(value, (int, float)):
         yield type(value)(0), ""
     elif callable(value) and not isinstance(value, (type, Tensor)):
