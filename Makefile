@@ -6,10 +6,11 @@ RUN := $(VENV)/bin
 READY := $(VENV)/ready
 PIP := $(RUN)/python -m pip --disable-pip-version-check install --quiet --no-cache-dir -c constraints.txt
 WORKERS ?= 2
+CASES ?= cases
 export OMP_NUM_THREADS ?= 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-all lint format bench bench-overhead bench-read docs clean
+.PHONY: help setup demo test test-all lint format bench bench-overhead bench-read bench-cases docs clean
 
 help: ## list the targets
 	@echo "make TARGET, where TARGET is one of"
@@ -54,6 +55,10 @@ bench-overhead: $(READY) ## measure what watching costs a run
 bench-read: $(READY) ## measure what reading a log costs, against the stock readers
 	@echo "bench-read: a million scalars, a million rows"
 	@$(RUN)/python -m lossdoctor.bench.read
+
+bench-cases: $(READY) ## confirm real failed scripts and compare with their mended twins (CASES names their folder)
+	@echo "bench-cases: every script watched, confirmed, treated to its end"
+	@$(RUN)/python -m lossdoctor.bench.cases $(CASES)
 
 docs: $(READY) ## write the generated pages of docs/ again
 	@echo "docs: docs/generate.py"

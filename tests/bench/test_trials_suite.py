@@ -22,7 +22,7 @@ def test_the_suite_holds_every_fault_with_plants_and_a_treatment_and_the_cures_w
     named = {each.name for each in chosen([])}
     with_both = {slug for slug, fault in faults().items() if fault.plants and fault.treatment and fault.treatment.safety != "advice-only"}
     assert named == {HEALTHY, *with_both, *cures()}
-    assert {"causal-leak", "batch-time-swapped", "penalty-dominates", "accumulation-unscaled", "shuffle"} <= named
+    assert {"causal-leak", "batch-time-swapped", "penalty-dominates", "accumulation-unscaled", "not-shuffled"} <= named
 
 
 def test_every_row_of_the_suite_is_a_script_and_every_cure_has_one() -> None:
@@ -39,14 +39,14 @@ def test_an_unknown_name_is_answered() -> None:
 
 def test_a_cure_is_tried_without_a_rule_that_names_it(tmp_path) -> None:  # type: ignore[no-untyped-def]
     run = Run(trainings=[Training(signals={"loss": Series.of([1.0] * 50)})])
-    planted = rows([recipes()["digits"]], chosen(["shuffle"]), ("middle",), [0])[0]
+    planted = rows([recipes()["sequences"]], chosen(["set_option"]), ("middle",), [0])[0]
     ((name, candidate),) = trials._candidates(planted, run, Confirmer(tmp_path, run))
-    assert name == "shuffle"
+    assert name == "set_option"
     assert candidate is not None
-    assert (candidate.value["name"], candidate.signal) == ("shuffle", "validation")
+    assert (candidate.value["name"], candidate.signal) == ("set_option", "loss")
     healthy = rows([recipes()["digits"]], chosen([HEALTHY]), ("middle",), [0])[0]
     offered = {name for name, _ in trials._candidates(healthy, run, Confirmer(tmp_path, run))}
-    assert {"shuffle", "set_option", PLACEBO, "causal-leak"} <= offered
+    assert {"not-shuffled", "set_option", PLACEBO, "causal-leak"} <= offered
 
 
 def test_the_table_counts_what_was_confirmed() -> None:

@@ -283,9 +283,41 @@ def test_the_model_takes_the_shape_of_the_target() -> None:
     found = change("same_shape")
     assert found is not None
     assert found[1] == "+    loss = nn.functional.mse_loss(model(x).reshape(y.shape), y)"
+    rows = change("same_shape", "loss = criterion(model(x[rows]), y[rows])\n", Location("train.py", 1))
+    assert rows is not None
+    assert rows[1] == "+loss = criterion(model(x[rows]).reshape(y[rows].shape), y[rows])"
     by_hand = change("same_shape", "loss = ((prediction - target) ** 2).mean()\n", Location("train.py", 1))
     assert by_hand is not None
     assert by_hand[1] == "+loss = ((prediction.reshape(target.shape) - target) ** 2).mean()"
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("torch.sigmoid(self.head(x))", "self.head(x)"),
+        ("F.relu(self.head(x), inplace=True)", "self.head(x)"),
+        ("self.head(x).tanh()", "self.head(x)"),
+        ("self.head(torch.tanh(x))", None),
+        ("self.softmax(self.head(x))", None),
+    ],
+)
+def test_the_last_activation_is_taken_out(before: str, after: str | None) -> None:
+    found = change("drop_last_activation", f"def forward(self, x):\n    x = torch.relu(x)\n    return {before}\n")
+    assert found == ([f"-    return {before}", f"+    return {after}"] if after else None)
+
+
+def test_sums_become_means_and_a_minus_is_taken_away() -> None:
+    assert change("mean_loss", 'criterion = nn.MSELoss(reduction="sum")\n') == [
+        '-criterion = nn.MSELoss(reduction="sum")',
+        '+criterion = nn.MSELoss(reduction="mean")',
+    ]
+    assert change("mean_loss", "criterion = nn.MSELoss()\n") is None
+    run = training(where={"loss": ["train.py", 1]})
+    assert change("negate_loss", "loss = -criterion(model(x), y)\n", run=run) == [
+        "-loss = -criterion(model(x), y)",
+        "+loss = criterion(model(x), y)",
+    ]
+    assert change("negate_loss", "loss = criterion(model(x), y)\n", run=run) is None
 
 
 def test_train_goes_before_the_forward() -> None:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.utils.data import DataLoader, Subset, TensorDataset, random_split
 from treated import treated
 
 WIDTH, LENGTH = 8, 5
@@ -257,3 +258,23 @@ def test_full_precision_makes_models_and_tensors_single(half: Callable[[Tensor],
         assert torch.ones(2).to(torch.int64).dtype == torch.int64
     assert hooks.acted == {"full_precision"}
     assert half(torch.ones(2)).dtype != torch.float32
+
+
+def test_rows_of_a_data_set_that_are_in_no_part_of_it_are_trained_on() -> None:
+    whole = TensorDataset(torch.arange(100.0))
+
+    def epoch(loader: DataLoader[tuple[Tensor, ...]]) -> set[float]:
+        return {float(row) for (rows,) in loader for row in rows}
+
+    with treated("more_rows") as hooks:
+        part, held = Subset(whole, range(10)), Subset(whole, range(80, 100))
+        seen = [DataLoader(part, 8, shuffle=True), DataLoader(held, 8), DataLoader(whole, 8)]
+        with torch.no_grad():
+            assert epoch(seen[1]) == set(range(80, 100))
+        assert [epoch(seen[0]) for _ in range(2)] == [set(range(80))] * 2
+        assert epoch(seen[2]) == set(range(100))
+    assert hooks.acted == {"more_rows"}
+    with treated("more_rows") as hooks:
+        training, held = random_split(whole, [60, 40])
+        assert len(epoch(DataLoader(training, 8))) == 60
+    assert not hooks.acted

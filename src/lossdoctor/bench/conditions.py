@@ -53,7 +53,7 @@ PAIRS = (
     ("model-too-small", "input-bottleneck"),
     ("dead-units", "too-few-examples"),
 )
-SUITES = ("ten", "watching", "all", "pairs", "confirm", "speed")
+SUITES = ("ten", "watching", "all", "pairs", "confirm", "sets", "speed")
 
 
 @dataclass(frozen=True)
@@ -122,7 +122,7 @@ def _accepted(name: str, slug: str) -> tuple[str, ...]:
 
 
 def suite(name: str) -> list[Condition]:
-    """Return the conditions of a suite: `ten`, `watching`, `pairs`, `all` that have plants, or `confirm`, that have a treatment as well.
+    """Return the conditions of a suite: `ten`, `watching`, `pairs`, `sets`, `all` that have plants, or `confirm`, that have a treatment.
 
     Example:
         >>> len(suite("ten"))
@@ -134,6 +134,8 @@ def suite(name: str) -> list[Condition]:
         return [condition(slug) for slug in WATCHING if slug == HEALTHY or slug in faults()]
     if name == "pairs":
         return [condition(HEALTHY), *(pair(one, other) for one, other in PAIRS)]
+    if name == "sets":
+        return [pair(one, other) for one, other in PAIRS]
     if name == "all":
         return [condition(HEALTHY), *(condition(slug) for slug, fault in faults().items() if fault.plants)]
     if name == "confirm":

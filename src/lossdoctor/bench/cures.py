@@ -19,7 +19,7 @@ class Cure:
 
     Example:
         >>> sorted(cures())
-        ['batchnorm_pass', 'set_option', 'shuffle']
+        ['set_option']
     """
 
     treatment: Treatment
@@ -31,34 +31,10 @@ class Cure:
         return Condition(self.treatment.name, self.plants, ())
 
 
-_SORTED = r"\1\norder = y_train.argsort()\nx_train, y_train = x_train[order], y_train[order]"
-_SCALED = r"^(x_train, x_test = \(x_train - mean\) / std, \(x_test - mean\) / std)$"
-
-_SLOW_AVERAGES = (
-    "initialise(model)\nfor norm in (each for each in model.modules() if isinstance(each, nn.BatchNorm2d)):\n"
-    "    norm.momentum = 1e-5\n    norm.running_var.fill_(25.0)"
-)
-
 _CURES = (
-    Cure(
-        Treatment("shuffle", {}, moves="validation"),
-        (Plant("middle", "data", _SCALED, _SORTED, kinds=("loader",), also=(("data", r", shuffle=True\)$", ")"),)),),
-    ),
     Cure(
         Treatment("set_option", {"option": "eps", "value": 1e-8}),
         (Plant("middle", "optimiser", r"(AdamW?\(.*)\)$", r"\1, eps=10.0)", kinds=("tokens", "sequences")),),
-    ),
-    Cure(
-        Treatment("batchnorm_pass", {}, moves="validation"),
-        (
-            Plant(
-                "middle",
-                "model",
-                r"^initialise\(model\)$",
-                _SLOW_AVERAGES,
-                kinds=("batchnorm",),
-            ),
-        ),
     ),
 )
 
@@ -73,8 +49,8 @@ def chosen(names: Sequence[str]) -> list[Condition]:
     """Return the conditions of the suite `confirm`: those named, by fault or by treatment, or all.
 
     Example:
-        >>> [each.name for each in chosen(["shuffle", "causal-leak"])]
-        ['shuffle', 'causal-leak']
+        >>> [each.name for each in chosen(["set_option", "causal-leak"])]
+        ['set_option', 'causal-leak']
     """
     known = cures()
     if names:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 @click.option(
     "--suite",
     "suite_name",
-    type=click.Choice(["ten", "watching", "all", "pairs", "confirm", "speed"]),
+    type=click.Choice(["ten", "watching", "all", "pairs", "confirm", "sets", "speed"]),
     default="ten",
     show_default=True,
     help="What is planted.",
@@ -52,6 +52,7 @@ def command(
 
     Each row is a recipe with one source edit, run by `lossdoctor run` in a process of its own. The table counts the verdicts.
     In the suite `confirm` the planted fault is then confirmed by a trial, and on healthy scripts every treatment is tried.
+    In the suite `sets` two faults are planted: is the smallest set of treatments that restores the run that of the two?
     In the suite `speed` what costs time or memory is planted and mended again, one row after the other: is the first cause
     right, and does mending it gain what was predicted?
     """
@@ -65,8 +66,8 @@ def command(
         _speed(_names(fault_names), _levels(levels), range(first_seed, first_seed + seeds), options, json_path)
         return
     laid = _rows(suite_name, _names(recipe_names), _names(fault_names), _levels(levels), range(first_seed, first_seed + seeds), options)
-    if suite_name == "confirm":
-        _confirm(laid, json_path)
+    if suite_name in ("confirm", "sets"):
+        (_confirm if suite_name == "confirm" else _sets)(laid, json_path)
         return
     outcomes = _run(laid, jobs or os.cpu_count() or 1)
     # Off a terminal nothing needs to fit, and a line that wraps is hard to search.
@@ -142,6 +143,25 @@ def _confirm(laid: Sequence[Row], json_path: Path | None) -> None:
             click.echo(f"{said}, effect {each.effect:.2f}, {each.seconds:.0f} s", err=True)
     except KeyboardInterrupt:
         click.echo(f"interrupted: the figures are of {len(tried)} trials", err=True)
+    Console(width=None if sys.stdout.isatty() else 160).print(table(tried), soft_wrap=True)
+    if json_path is not None:
+        json_path.write_text(json.dumps(as_json(tried), indent=1) + "\n", encoding="utf-8")
+
+
+def _sets(laid: Sequence[Row], json_path: Path | None) -> None:
+    """Confirm rows of two faults one after another; show which sets were found."""
+    from rich.console import Console
+
+    from lossdoctor.bench.sets import as_json, table, try_sets
+
+    tried = []
+    try:
+        for each in try_sets(laid):
+            tried.append(each)
+            found = f"{' + '.join(each.needed) or 'none'}{', exact' if each.exact else ''}"
+            click.echo(f"{each.planted} on {each.recipe}, seed {each.seed}: {found}, {each.seconds:.0f} s", err=True)
+    except KeyboardInterrupt:
+        click.echo(f"interrupted: the figures are of {len(tried)} rows", err=True)
     Console(width=None if sys.stdout.isatty() else 160).print(table(tried), soft_wrap=True)
     if json_path is not None:
         json_path.write_text(json.dumps(as_json(tried), indent=1) + "\n", encoding="utf-8")

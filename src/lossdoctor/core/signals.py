@@ -88,7 +88,7 @@ def _all() -> tuple[Signal, ...]:
         Signal("optimizer", "", "fact", "class name and the settings of its groups", watch),
         Signal("schedules", "", "fact", "schedulers of the learning rate: class, settings, how often each was stepped, what a plateau was told; known at the end", watch),
         Signal("where", "", "fact", "file and line of loss, backward, step, forward, loader in the user's source", watch),
-        Signal("loader", "", "fact", "settings of the data loader that feeds the training: workers, batch size, rows", "feed the training from a torch DataLoader"),
+        Signal("loader", "", "fact", "settings of the data loader that feeds the training: workers, batch size, rows, rows of the data set that these are a part of", "feed the training from a torch DataLoader"),
         Signal("ranks", "", "fact", "what each rank of a distributed training measured: own seconds of its steps, hashes of its rows", "watch every rank: `torchrun ... -m lossdoctor run train.py`"),
         Signal("waits", "", "fact", "lines of the script at which the host waits for a value of the device: file, line, times and seconds of a step", "measure it with `lossdoctor speed`"),
         Signal("threads", "", "fact", "threads that one operation of PyTorch may use", watch),

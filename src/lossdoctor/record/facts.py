@@ -42,6 +42,7 @@ def loader_fact(iterator: Any) -> dict[str, Any]:
     """Describe the settings of a data loader by its iterator."""
     batches = getattr(iterator, "_index_sampler", None)
     sampler = getattr(batches, "sampler", batches)
+    dataset = getattr(iterator, "_dataset", None)
     return {
         "workers": getattr(iterator, "_num_workers", None),
         "batch_size": getattr(batches, "batch_size", None),
@@ -50,7 +51,8 @@ def loader_fact(iterator: Any) -> dict[str, Any]:
         "drop_last": getattr(batches, "drop_last", None),
         "pin_memory": bool(getattr(iterator, "_pin_memory", False)),
         "persistent_workers": bool(getattr(iterator, "_persistent_workers", False)),
-        "rows": _length(getattr(iterator, "_dataset", None)),
+        "rows": _length(dataset),
+        "of": _length(getattr(dataset, "dataset", None)) if hasattr(dataset, "indices") else None,
     }
 
 

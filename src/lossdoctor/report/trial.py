@@ -9,6 +9,16 @@ from lossdoctor.core.diagnosis import Diagnosis, Finding
 from lossdoctor.report import view, words
 
 Curve = list[tuple[int, float]]
+# What the signals of trials are called where their name says too little.
+_SIGNALS = {
+    "validation": "loss on unseen rows, or share of wrong answers,",
+    "wait_share": "share of waiting",
+    "call_value": "main loss",
+    "backward_graph": "number of graphs that are kept",
+    "grad_norms": "gradient of the first layers beside the last",
+    "step_time": "time of a step",
+    "memory": "growth of memory",
+}
 
 
 def summary(finding: Finding) -> str:
@@ -19,7 +29,7 @@ def summary(finding: Finding) -> str:
         >>> trial = {"verdict": "confirmed", "treatments": [{"name": "clip"}], "signal": "loss", "pairs": [pair], "steps": 90}
         >>> trial["end"] = {"control": 2.3, "treated": 0.1, "effect": 0.96, "steps": 400}
         >>> summary(Finding("LOP001", "zero-grad-missing", "Gradients pile up", "LOP", trial=trial))
-        'confirmed: with clip the loss is 0.1, without 2.3 (step 400); 1 pair of 90 steps'
+        'confirmed: with clip the loss is 0.1, without 2.3 (step 400); 1 pair of 90 steps, seeds shifted by 0'
     """
     trial = finding.trial or {}
     if not trial.get("verdict"):
@@ -33,7 +43,8 @@ def _figures(trial: Mapping[str, Any]) -> str:
     if not end:
         return ""
     names = " and ".join(words.clean(value["name"]) for value in trial.get("treatments") or []) or "the edit"
-    signal = words.clean(str(trial.get("signal", "")).replace("_", " "))
+    signal = str(trial.get("signal", ""))
+    signal = _SIGNALS.get(signal) or words.clean(signal.replace("_", " "))
     return f"with {names} the {signal} is {words.number(end['treated'])}, without {words.number(end['control'])} (step {end['steps']:,})"
 
 
@@ -50,9 +61,12 @@ def _effect(trial: Mapping[str, Any]) -> str:
 
 
 def _cost(trial: Mapping[str, Any]) -> str:
-    count, steps, seconds = len(trial.get("pairs") or []), trial.get("steps"), trial.get("seconds")
+    pairs, steps, seconds = trial.get("pairs") or [], trial.get("steps"), trial.get("seconds")
     took = f" in {words.seconds(seconds)}" if seconds else ""
-    return f"{count} {'pair' if count == 1 else 'pairs'} of {steps:,} steps{took}" if count and steps else took.strip()
+    if not pairs or not steps:
+        return took.strip()
+    seeds = ", ".join(str(pair["seed"]) for pair in pairs)
+    return f"{len(pairs)} {'pair' if len(pairs) == 1 else 'pairs'} of {steps:,} steps, seeds shifted by {seeds}{took and ','}{took}"
 
 
 def curves(finding: Finding) -> dict[str, Curve]:

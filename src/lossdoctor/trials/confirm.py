@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 
 from lossdoctor.core.diagnosis import Diagnosis, Finding
-from lossdoctor.core.errors import LossdoctorError
 from lossdoctor.core.fault import Fault, Treatment, faults
 from lossdoctor.core.run import Run, Series
+from lossdoctor.trials.again import check_script
 from lossdoctor.trials.arms import Plan
 from lossdoctor.trials.compare import CONFIRMED, REFUTED
 from lossdoctor.trials.cost import LEAST_STEPS, allowance, check_room, seconds_of, steps_within
@@ -24,6 +24,7 @@ from lossdoctor.trials.parameters import NoTreatment, fitted
 from lossdoctor.trials.results import write_trials
 from lossdoctor.trials.treatments import usual
 from lossdoctor.trials.trial import Pairs, Question, Trial, Value, as_dict, run_trial
+from lossdoctor.trials.under import STILLS
 
 ENOUGH_STEPS = 200  # that are compared whatever they cost, where nobody sets a limit: the start may be most of a short run
 # A suspicion that is as likely as not is worth a trial, and so many of them where nothing is present (starting values).
@@ -84,8 +85,7 @@ class Confirmer:
     def confirm(self, diagnosis: Diagnosis) -> Confirmation:
         """Try the treatment of every cause of a diagnosis, then of what shows only under treatment, and keep what came of it."""
         check_room()
-        if not (self.folder / "private.json").is_file():
-            raise LossdoctorError(f"{self.folder} holds no private.json, which tells how the script was started; run it again", status=2)
+        check_script(self.folder, self.say)
         found, chosen = Confirmation(self), self.candidates(causes(diagnosis))
         if not causes(diagnosis):  # what is suspected, a trial can settle
             chosen = self.candidates(suspicions(diagnosis)[:MOST_SUSPICIONS])
@@ -139,7 +139,8 @@ class Confirmer:
         """Diagnose the first treated repetition of a trial, and return its causes, then the likeliest suspicion."""
         from lossdoctor.diagnose import diagnose
 
-        if trial.treated is None:
+        names = {value["name"] for value in (*trial.question.base, *trial.question.added)}
+        if trial.treated is None or names & STILLS:
             return []
         found = diagnose(trial.treated)
         return [*causes(found), *suspicions(found)[:1]]
@@ -171,8 +172,9 @@ class Confirmation:
         waiting = sorted((pair for pair in self.trials.values() if pair[1].verdict == CONFIRMED), key=_size, reverse=True)
         while waiting:
             candidate, trial = waiting.pop(0)
-            if self._beside(candidate):
-                candidate, trial = candidate, self.confirmer.ask(candidate, self._values(candidate), look=True)
+            base = tuple(self._values(candidate))
+            if base and base != trial.question.base:  # what showed under just these was tried under them
+                trial = self.confirmer.ask(candidate, base, look=True)
             if trial.verdict != CONFIRMED:
                 continue
             self.needed.append(candidate)

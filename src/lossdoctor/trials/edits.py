@@ -9,6 +9,7 @@ from typing import Any
 from lossdoctor.core.run import Location, Series, Training
 from lossdoctor.trials.edits_of_calls import CALLS
 from lossdoctor.trials.edits_of_loops import LOOPS
+from lossdoctor.trials.edits_of_outputs import OUTPUTS
 from lossdoctor.trials.origin import number_behind
 from lossdoctor.trials.source import Source, at, blocks, called, calls, diff, made, optimizer_name, read_source
 
@@ -90,7 +91,7 @@ def _shape(source: Source, value: Value, training: Training, where: Location | N
             pair = (node.left, node.right)
         elif isinstance(node, ast.Call) and len(node.args) == 2 and not node.keywords:
             pair = node.args
-        simple = [isinstance(each, ast.Name | ast.Attribute) for each in pair]
+        simple = [isinstance(each, ast.Name | ast.Attribute | ast.Subscript) for each in pair]
         if any(simple):
             model, other = (pair[1], pair[0]) if simple[1] else (pair[0], pair[1])
             inner = source.segment(other)
@@ -115,6 +116,7 @@ _EDITS: dict[str, Edit] = {
     "train_mode": _train_mode,
     **CALLS,
     **LOOPS,
+    **OUTPUTS,
 }
 
 __all__ = ["Source", "diff", "edited", "read_source"]

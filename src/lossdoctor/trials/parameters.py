@@ -138,6 +138,28 @@ def _weights(parameters: Mapping[str, Any], finding: Finding, training: Training
     return {"name": "class_weights", "parameters": {"counts": [int(each) for each in np.sum(counts, axis=0)]}}
 
 
+def _prepared(parameters: Mapping[str, Any], finding: Finding, training: Training) -> Value:
+    """Match means and spreads; inputs that validation draws anew at each pass differ in another way."""
+    if any(each.signal != "validation" for each in finding.evidence):
+        raise NoTreatment("its validation draws its inputs at random, which only its data set can leave off")
+    return {"name": "prepare_as_training", "parameters": {}}
+
+
+def _more(parameters: Mapping[str, Any], finding: Finding, training: Training) -> Value:
+    """Use the rows of the data set that the loader's is a part of, where it is one."""
+    loader = training.fact("loader") or {}
+    if not (loader.get("of") or 0) > (loader.get("rows") or 0):
+        raise NoTreatment("its cure needs rows that the script does not hold")
+    return {"name": "more_rows", "parameters": {}}
+
+
+def _mean(parameters: Mapping[str, Any], finding: Finding, training: Training) -> Value:
+    """Ask known losses for means; a sum that the script works out by itself is not reached."""
+    if not any(row.get("reduction") == "sum" for row in training.rows.get("loss_call", [])):
+        raise NoTreatment("it sums the loss by itself, where no treatment reaches")
+    return {"name": "mean_loss", "parameters": {}}
+
+
 _FITS: dict[str, Callable[[Mapping[str, Any], Finding, Training], Value]] = {
     "set_update_ratio": _rate,
     "step_after_backward": _step,
@@ -149,4 +171,7 @@ _FITS: dict[str, Callable[[Mapping[str, Any], Finding, Training], Value]] = {
     "finite_inputs": _fill,
     "cut_penalty": _penalty,
     "class_weights": _weights,
+    "prepare_as_training": _prepared,
+    "more_rows": _more,
+    "mean_loss": _mean,
 }

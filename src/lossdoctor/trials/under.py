@@ -15,8 +15,8 @@ from lossdoctor.launch.ask import Ask
 from lossdoctor.trials.compare import SMALLEST, compared
 
 SECONDS = 10.0  # at most, as the least that a watched run's work-up may take
-# Under it nothing is learned after some steps, so that an experiment that trains would tell of the treatment.
-_STILLS = frozenset(("stop_early",))
+# Under it nothing is learned after some steps: experiments that train, and rules that look for learning, would tell of the treatment.
+STILLS = frozenset(("stop_early",))
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ class WorkUp:
         folder = Path((ask({}) or {}).get("folder", ""))
         until = min(self.until, time.monotonic() + SECONDS)
         asked: list[str] = []
-        while not self.treatments & _STILLS:
+        while not self.treatments & STILLS:
             run = load_run(folder)
             if len(run.trainings) <= self.index or not (asked or self._moved(run.trainings[self.index])):
                 return

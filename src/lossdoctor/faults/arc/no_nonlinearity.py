@@ -30,7 +30,7 @@ from typing import Any
 
 from lossdoctor.core.diagnosis import Evidence, Severity
 from lossdoctor.core.errors import SignalMissing
-from lossdoctor.core.fault import Detection, Example, Fault
+from lossdoctor.core.fault import Detection, Example, Fault, Plant, Treatment
 from lossdoctor.core.run import Experiment, Row, Series, Training
 from lossdoctor.derive.level import expected_level
 from lossdoctor.derive.outcome import outcome
@@ -83,6 +83,10 @@ def _run(bend: float | None, pooled: float | None = None, layers: int = 3, end: 
     )
 
 
+# The hidden layers of the recipes that are perceptrons, without what lies between them.
+_BODY = r"(nn\.Sequential\()nn\.Linear\((\d+), WIDTH\), nn\.\w+\(\), nn\.Linear\(WIDTH, WIDTH\), nn\.\w+\(\).*\)$"
+
+
 FAULT = Fault(
     code="ARC002",
     slug="no-nonlinearity",
@@ -100,5 +104,7 @@ FAULT = Fault(
         Example("look-alike", _run(1e-7, copies=True), "a linear autoencoder"),
         Example("known miss", _run(0.3), "activations at the last hidden layer only"),
     ),
+    plants=(Plant("middle", "model", _BODY, r"\1nn.Linear(\2, WIDTH), nn.Linear(WIDTH, WIDTH))", kinds=("tanh", "regression")),),
+    treatment=Treatment("activate_between", {}, moves="loss", direction="down"),
     decides_with=("linear",),
 )

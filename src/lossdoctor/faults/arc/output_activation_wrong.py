@@ -30,7 +30,7 @@ import math
 from typing import Any
 
 from lossdoctor.core.diagnosis import Evidence, Severity
-from lossdoctor.core.fault import Detection, Example, Fault
+from lossdoctor.core.fault import Detection, Example, Fault, Plant, Treatment
 from lossdoctor.core.run import Experiment, Series, Training
 from lossdoctor.derive.strength import slope
 
@@ -120,5 +120,10 @@ FAULT = Fault(
         Example("look-alike", _run("Relu", high=math.inf, beyond=0.04, floor=0.01), "a few targets below 0"),
         Example("known miss", _run("Sigmoid", beyond=0.1, floor=0.05), "a tenth of the targets a little out of reach"),
     ),
+    plants=(
+        Plant("middle", "model", r"return self\.head\(x\)$", r"return torch.sigmoid(self.head(x))", kinds=("regression",)),
+        Plant("middle", "model", r"return self\.head\(x\)$", r"return torch.tanh(self.head(x))", kinds=("classifier",)),
+    ),
+    treatment=Treatment("drop_last_activation", {}, moves="loss", direction="down"),
     decides_with=("objective",),
 )

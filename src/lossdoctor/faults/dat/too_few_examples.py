@@ -52,6 +52,11 @@ LEVELS = 10  # answers that a regression tells apart, for the same count (starti
 # a run that only went on too long .13 to .19.
 GAP_SMALL, GAP_WIDE = 0.12, 0.25
 ERRORS_FEW, ERRORS_MANY = 0.07, 0.16  # the same of the share of wrong answers
+# Where the data set holds as many rows again that are used nowhere, half of such a gap is worth them (starting value).
+SPARED = 0.5
+FLAT = (
+    0.03  # an unseen loss that rose by no more of guessing since its best is as good at the end, and so is the gap there (starting value)
+)
 SOME_TIMES, MANY_TIMES = 3.0, 10.0  # how often each row was seen
 BESIDE, LEFT_BEHIND = 0.8, 0.55  # the training level over the unseen one at the end
 NEVER = 0.97  # an unseen loss that was never better than this may have other labels, whatever the number of rows
@@ -80,7 +85,8 @@ def detect(training: Training) -> Detection | None:
     hidden = _behind_another(training, rows)
     if hidden is not None or found is None:
         return hidden
-    wide = slope(found.gap_at_best, *((ERRORS_FEW, ERRORS_MANY) if found.measure == "error" else (GAP_SMALL, GAP_WIDE)))
+    bounds = (ERRORS_FEW, ERRORS_MANY) if found.measure == "error" else (GAP_SMALL, GAP_WIDE)
+    wide = slope(_gap(training, found), *(_ease(training) * bound for bound in bounds))
     strength = rows.few * wide * slope(found.left_behind, BESIDE, LEFT_BEHIND)
     if found.by_guess and found.carried > NEVER and not learnable(training):
         strength = min(strength, DOUBTFUL)
@@ -95,7 +101,10 @@ def _behind_another(training: Training, rows: _Rows) -> Detection | None:
     if not facts.get("fresh") or not facts.get("guess"):
         return None
     trained, unseen = (float(facts[name]) / float(facts["guess"]) for name in ("trained_last", "unseen_best"))
-    strength = rows.few * slope(unseen - trained, GAP_SMALL, GAP_WIDE) * slope(trained / max(unseen, 1e-9), BESIDE, LEFT_BEHIND)
+    ease = _ease(training)
+    strength = (
+        rows.few * slope(unseen - trained, ease * GAP_SMALL, ease * GAP_WIDE) * slope(trained / max(unseen, 1e-9), BESIDE, LEFT_BEHIND)
+    )
     if strength <= 0:
         return None
     if unseen > NEVER and not learnable(training):
@@ -105,16 +114,37 @@ def _behind_another(training: Training, rows: _Rows) -> Detection | None:
         "unseen",
         (0, int(facts["steps"])),
         gap,
-        f"a gap below {GAP_SMALL:.0%}",
+        f"a gap below {ease * GAP_SMALL:.0%}",
         "a repetition from fresh weights, since the own start is dead",
     )
     return Detection(strength, (_counted(training, rows), again))
+
+
+def _gap(training: Training, found: Generalisation) -> float:
+    """Return the gap at the best unseen loss; with rows to spare, that at the end where the loss is about as good there."""
+    rests = _ease(training) < 1 and found.risen <= FLAT
+    return found.best - found.trained_last if rests else found.gap_at_best
+
+
+def _spare(training: Training) -> int:
+    """Return how many rows the data set holds that neither training nor validation uses, where training's are a part of it."""
+    loader = training.fact("loader") or {}
+    held = max((int(row.get("rows") or 0) for row in training.rows.get("validation", [])), default=0)
+    return max(0, int(loader.get("of") or 0) - int(loader.get("rows") or 0) - held)
+
+
+def _ease(training: Training) -> float:
+    """Return the share of the usual gaps that is enough."""
+    rows = (training.fact("loader") or {}).get("rows")
+    return SPARED if rows and _spare(training) >= int(rows) else 1.0
 
 
 def _counted(training: Training, rows: _Rows) -> Evidence:
     hashed = training.table("row_hashes")
     seen = f"about {rows.count:.0f} different rows, each seen {rows.times:.0f} times"
     each = f"about {rows.each:.2g} for each answer that is to be told apart"
+    if spare := _spare(training):
+        each += f"; {spare} more rows of the data set are used nowhere"
     span = (hashed[0].step, max(hashed[0].step, hashed[-1].step))
     return Evidence("row_hashes", span, seen, f"more than {ENOUGH:.0f} for each answer", each)
 
@@ -148,18 +178,19 @@ def _answers(training: Training) -> tuple[float, float]:
 
 
 def _evidence(training: Training, found: Generalisation, rows: _Rows) -> tuple[Evidence, ...]:
+    gap = _gap(training, found)
     best, end = found.course.best_step, int(found.unseen.steps[-1])
     what = "" if found.measure == "loss" else "share of wrong answers "
-    unseen = f"{what}{found.course.best:.4g} at its best, {found.best:.0%} of knowing nothing; training then at {found.trained_at_best:.0%}"
-    note = f"the gap is {found.gap_at_best:.0%} there: stopping earlier would not close it"
+    unseen = f"{what}{found.course.best:.4g} at its best, {found.best:.0%} of knowing nothing; training then at {found.best - gap:.0%}"
+    note = f"the gap is {gap:.0%}: stopping earlier would not close it"
     return (
         _counted(training, rows),
-        Evidence("validation", (min(best, end), end), unseen, f"a gap below {GAP_SMALL:.0%}", note),
+        Evidence("validation", (min(best, end), end), unseen, f"a gap below {_ease(training) * GAP_SMALL:.0%}", note),
     )
 
 
 def _run(rows: int, unseen: Sequence[float], trained: float = 0.002, classes: int = 10, **more: Any) -> Training:
-    """Build a training of 20 rows a batch over so many different rows; one pass per 100 steps."""
+    """Build a training of 20 rows a batch over so many different rows, a part `of` more or not; one pass per 100 steps."""
     last = 100 * len(unseen)
     starts = [(20 * batch) % rows for batch in range(0, last, 5)]
     fresh = more.get("fresh", False)
@@ -176,11 +207,13 @@ def _run(rows: int, unseen: Sequence[float], trained: float = 0.002, classes: in
             "loss_call": [Row(0, call)],
             "validation": [Row(100 * (i + 1), {"rows": 400, "seen": 0.0, "loss": loss}) for i, loss in enumerate(unseen)],
         },
+        facts={"loader": {"rows": rows, "of": more["of"]}} if "of" in more else {},
     )
 
 
 _POOR = [1.1, 0.95, 0.9, 0.88, 0.9, 0.92, 0.94, 0.95]
 _GOOD = [0.6, 0.3, 0.2, 0.15, 0.12, 0.11, 0.11, 0.11]
+_FLAT = [0.38, 0.37, 0.37, 0.38, 0.38, 0.39, 0.39, 0.4]
 _RISES = [0.9, 0.5, 0.4, 0.42, 0.5, 0.7, 0.9, 1.0]
 
 
@@ -205,7 +238,10 @@ FAULT = Fault(
     examples=(
         Example("sick", _run(40, _POOR), "forty digits"),
         Example("sick", _run(60, [0.6, 0.5, 0.48, 0.5, 0.52, 0.55, 0.56, 0.58], classes=3), "twenty rows of each of three classes"),
+        Example("sick", _run(60, _FLAT, of=1800), "a small gap, and most rows of the data set are used nowhere"),
         Example("healthy", _run(1400, _GOOD), "enough rows, and learnt"),
+        Example("look-alike", _run(60, _FLAT), "a small gap, and no more rows at hand"),
+        Example("look-alike", _run(60, _FLAT, of=460), "the other rows are validated on"),
         Example("healthy", _run(60, _GOOD), "few rows of an easy task"),
         Example("look-alike", _run(3000, _POOR), "many rows: overfitting alone"),
         Example("look-alike", _run(400, _RISES, trained=0.02), "an earlier stop would have saved most"),
@@ -219,7 +255,7 @@ FAULT = Fault(
         *_starved(("manual",), 600, 32, 16, 6),  # in two dimensions forty rows are nearly enough
         *_starved(("classifier", "regression"), 300, 100, 40, 20),
     ),
-    treatment=Treatment("more_rows", {}, moves="validation", direction="down", safety="advice-only"),
+    treatment=Treatment("more_rows", {}, moves="validation", direction="down"),
     bigger_machine=BiggerMachine("no", "more data or a pretrained start is what helps"),
     decides_with=("baseline", "unseen"),
 )

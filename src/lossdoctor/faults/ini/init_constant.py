@@ -30,7 +30,7 @@ from __future__ import annotations
 from typing import Any
 
 from lossdoctor.core.diagnosis import Evidence
-from lossdoctor.core.fault import Detection, Example, Fault
+from lossdoctor.core.fault import Detection, Example, Fault, Plant, Treatment
 from lossdoctor.core.run import Experiment, Series, Training
 
 
@@ -52,6 +52,11 @@ def _run(together: tuple[str, ...], alike: tuple[str, ...] = (), **fields: Any) 
     ]
     facts = {"layers": layers, "alike": list(alike or together), "together": list(together), **fields}
     return Training(signals={"loss": Series.of([2.3, 2.3])}, experiments={"flow": Experiment("flow", "done", 0.1, facts)})
+
+
+_CONSTANT = (
+    r"initialise(model)\nfor part in model.modules():\n    if isinstance(part, nn.Linear):\n        nn.init.constant_(part.weight, 0.05)"
+)
 
 
 FAULT = Fault(
@@ -83,5 +88,7 @@ FAULT = Fault(
         Example("look-alike", _run((), ("0.weight",)), "positions that start at zero"),
         Example("known miss", _run((), alike=(), layers=[]), "two groups of equal units"),
     ),
+    plants=(Plant("middle", "model", r"^initialise\(model\)$", _CONSTANT, kinds=("relu", "tanh")),),
+    treatment=Treatment("reinitialise", {}, moves="loss", direction="down"),
     decides_with=("flow",),
 )

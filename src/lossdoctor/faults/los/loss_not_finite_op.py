@@ -31,7 +31,7 @@ from __future__ import annotations
 from typing import Any
 
 from lossdoctor.core.diagnosis import Evidence
-from lossdoctor.core.fault import Detection, Example, Fault
+from lossdoctor.core.fault import Detection, Example, Fault, Treatment
 from lossdoctor.core.run import Experiment, Series, Training
 
 # Functions with a pole where a probability or a norm is exactly 0 or 1. What overflows (exp, square, mul) is left out.
@@ -83,5 +83,6 @@ FAULT = Fault(
         Example("look-alike", _run("", "mse_loss"), "the square of a huge output overflows"),
         Example("known miss", _run("pow"), "a negative power written as one"),
     ),
+    treatment=Treatment("finite_operations", {}, moves="loss", direction="down"),
     decides_with=("stress",),
 )

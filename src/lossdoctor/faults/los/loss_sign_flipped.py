@@ -29,7 +29,7 @@ from __future__ import annotations
 from typing import Any
 
 from lossdoctor.core.diagnosis import Evidence
-from lossdoctor.core.fault import Detection, Example, Fault
+from lossdoctor.core.fault import Detection, Example, Fault, Plant, Treatment
 from lossdoctor.core.run import Experiment, Row, Series, Training
 from lossdoctor.derive.strength import slope
 
@@ -102,5 +102,15 @@ FAULT = Fault(
         Example("look-alike", _run(-0.1), "neither way"),
         Example("known miss", _run(-0.9, calls=2), "one of two losses is negated"),
     ),
+    plants=(
+        Plant(
+            "middle",
+            "loop",
+            r"^( +)loss = criterion\(output, batch_y\)$",
+            r"\1loss = -criterion(output, batch_y)",
+            kinds=("loader", "regression", "tokens"),
+        ),
+    ),
+    treatment=Treatment("negate_loss", {}, moves="call_value", direction="down"),
     decides_with=("objective",),
 )

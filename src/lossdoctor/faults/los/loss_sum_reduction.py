@@ -29,7 +29,7 @@ from __future__ import annotations
 from typing import Any
 
 from lossdoctor.core.diagnosis import Evidence, Severity
-from lossdoctor.core.fault import Detection, Example, Fault
+from lossdoctor.core.fault import Detection, Example, Fault, Plant, Treatment
 from lossdoctor.core.run import Experiment, Row, Series, Training
 from lossdoctor.derive.level import expected_level
 from lossdoctor.derive.outcome import outcome
@@ -113,5 +113,7 @@ FAULT = Fault(
         Example("look-alike", _run(1.1, terms=(1.0, 2.0), share=0.05), "a small summed penalty"),
         Example("known miss", _run(2.0, terms=(2.0, 1.0), share=0.5), "one of two terms is summed, and costs little"),
     ),
+    plants=(Plant("middle", "loss", r"CrossEntropyLoss\(\)", r'CrossEntropyLoss(reduction="sum")', kinds=("images",)),),
+    treatment=Treatment("mean_loss", {}, moves="validation", direction="down"),
     decides_with=("objective",),
 )

@@ -31,7 +31,7 @@ from typing import Any
 import numpy as np
 
 from lossdoctor.core.diagnosis import Evidence
-from lossdoctor.core.fault import Detection, Example, Fault
+from lossdoctor.core.fault import Detection, Example, Fault, Treatment
 from lossdoctor.core.run import Series, Training
 from lossdoctor.derive.outcome import broken_from
 
@@ -101,4 +101,5 @@ FAULT = Fault(
         Example("look-alike", _run(nan, nan), "not finite from the start"),
         Example("known miss", _run(0.24, 0.24, 0.24), "updates that half weights round away, without NaN"),
     ),
+    treatment=Treatment("full_precision", {}, moves="loss", direction="down", safety="safe"),
 )

@@ -29,7 +29,7 @@ from collections.abc import Sequence
 from statistics import median
 
 from lossdoctor.core.diagnosis import Evidence
-from lossdoctor.core.fault import Detection, Example, Fault
+from lossdoctor.core.fault import Detection, Example, Fault, Plant, Treatment
 from lossdoctor.core.run import Experiment, Row, Series, Training
 from lossdoctor.derive.strength import slope
 
@@ -107,6 +107,10 @@ def _run(*batches: list[int], loader: dict[str, object] | None = None, each: int
 _SORTED = ([32, 0, 0], [32, 0, 0], [20, 12, 0], [0, 32, 0], [0, 0, 32], [0, 0, 32])
 _MIXED = ([12, 10, 10], [9, 12, 11], [11, 11, 10], [8, 14, 10], [12, 9, 11], [10, 12, 10])
 
+_SCALED = r"^(x_train, x_test = \(x_train - mean\) / std, \(x_test - mean\) / std)$"
+_IN_ORDER = r"\1\norder = y_train.argsort()\nx_train, y_train = x_train[order], y_train[order]"
+
+
 FAULT = Fault(
     code="PIP002",
     slug="not-shuffled",
@@ -141,5 +145,7 @@ FAULT = Fault(
         Example("look-alike", _run([32, 0, 0], [31, 1, 0], [32, 0, 0], [30, 1, 1], [32, 0, 0], [31, 0, 1]), "one class dominates"),
         Example("known miss", _run([3, 0], [0, 3], [3, 0], [0, 3], [3, 0], [0, 3]), "batches of three"),
     ),
+    plants=(Plant("middle", "data", _SCALED, _IN_ORDER, kinds=("loader",), also=(("data", r", shuffle=True\)$", ")"),)),),
+    treatment=Treatment("shuffle", {}, moves="validation", direction="down"),
     decides_with=("loader",),
 )

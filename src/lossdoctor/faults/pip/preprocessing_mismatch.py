@@ -34,7 +34,7 @@ from statistics import median
 from typing import Any
 
 from lossdoctor.core.diagnosis import Evidence
-from lossdoctor.core.fault import Detection, Example, Fault
+from lossdoctor.core.fault import Detection, Example, Fault, Plant, Treatment
 from lossdoctor.core.run import Experiment, Row, Series, Training
 from lossdoctor.derive.strength import slope
 
@@ -160,5 +160,7 @@ FAULT = Fault(
         Example("look-alike", _run(held=_CHANGED, kind="mse_loss"), "noise that a denoiser takes off"),
         Example("known miss", _run(std=0.8), "normalised by the figures of another data set"),
     ),
+    plants=(Plant("middle", "data", r"^x_train, x_test = (.*), \(x_test - mean\) / std$", r"x_train = \1", kinds=("scaled",)),),
+    treatment=Treatment("prepare_as_training", {}, moves="validation", direction="down"),
     decides_with=("held_out",),
 )

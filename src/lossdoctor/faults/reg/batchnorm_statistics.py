@@ -32,7 +32,7 @@ from typing import Any
 
 from lossdoctor.core.diagnosis import Evidence
 from lossdoctor.core.errors import SignalMissing
-from lossdoctor.core.fault import Detection, Example, Fault
+from lossdoctor.core.fault import Detection, Example, Fault, Plant, Treatment
 from lossdoctor.core.run import Experiment, Row, Series, Training
 from lossdoctor.derive.strength import slope
 
@@ -83,6 +83,13 @@ def _run(running: float, own: float, fresh: float, held: float = 2.0, rows: floa
     )
 
 
+# Averages that begin far off and hardly move.
+_SLOW = (
+    "initialise(model)\nfor norm in (each for each in model.modules() if isinstance(each, nn.BatchNorm2d)):\n"
+    "    norm.momentum = 1e-5\n    norm.running_var.fill_(25.0)"
+)
+
+
 FAULT = Fault(
     code="REG004",
     slug="batchnorm-statistics",
@@ -101,5 +108,7 @@ FAULT = Fault(
         Example("look-alike", _run(2.4, 0.2, 2.3), "fresh ones are as bad: evaluation mode differs in another way"),
         Example("known miss", _run(0.4, 0.2, 0.21), "twice the loss"),
     ),
+    plants=(Plant("middle", "model", r"^initialise\(model\)$", _SLOW, kinds=("batchnorm",)),),
+    treatment=Treatment("batchnorm_pass", {}, moves="validation", direction="down"),
     decides_with=("norms",),
 )

@@ -28,7 +28,7 @@ A script that measures a frozen model and steps an optimiser for nothing.
 from __future__ import annotations
 
 from lossdoctor.core.diagnosis import Evidence
-from lossdoctor.core.fault import Detection, Example, Fault
+from lossdoctor.core.fault import Detection, Example, Fault, Treatment
 from lossdoctor.core.run import Row, Series, Training
 
 LEAST_STEPS = 3
@@ -74,4 +74,5 @@ FAULT = Fault(
         Example("look-alike", _run(0, missed=2), "the optimiser holds another model's"),
         Example("known miss", _run(1, able=300), "one bias learns"),
     ),
+    treatment=Treatment("thaw", {}, moves="loss", direction="down"),
 )

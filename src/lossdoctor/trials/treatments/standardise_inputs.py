@@ -26,26 +26,38 @@ class Figures:
 
     def standardised(self, values: Tensor, learn: bool) -> Tensor:
         """Return standardised values; `learn` from them where more rows are wanted."""
+        if learn or not self.rows:
+            self.learn(values)
+        mean, spread = self._beside(values)
+        return (values - mean) / spread
+
+    def restored(self, values: Tensor) -> Tensor:
+        """Return standardised values with this mean and this spread."""
+        mean, spread = self._beside(values)
+        return values * spread + mean
+
+    def learn(self, values: Tensor) -> None:
+        """Add rows to the figures while more are wanted (Chan, Golub and LeVeque 1979)."""
+        if self.rows >= ENOUGH_ROWS:
+            return
         axis = feature_axis(tuple(values.shape))
         axes = [each for each in range(values.dim()) if each != axis]
-        if (learn and self.rows < ENOUGH_ROWS) or not self.rows:
-            self._learn(values.detach().double(), axes)
-        shape = [1] * values.dim()
-        if axis is not None:
-            shape[axis] = values.shape[axis]
-        spread = (self.squares / self.count).sqrt()
-        spread = torch.where(spread > 1e-12, spread, torch.ones_like(spread))
-        result: Tensor = (values - self.mean.to(values).reshape(shape)) / spread.to(values).reshape(shape)
-        return result
-
-    def _learn(self, values: Tensor, axes: list[int]) -> None:
-        """Add rows to the figures (Chan, Golub and LeVeque 1979)."""
-        count = float(values.numel() / max(1, values.mean(axes).numel()))
-        mean, squares = values.mean(axes), values.var(axes, unbiased=False) * count
+        given = values.detach().double()
+        count = float(given.numel() / max(1, given.mean(axes).numel()))
+        mean, squares = given.mean(axes), given.var(axes, unbiased=False) * count
         difference, total = mean - self.mean, self.count + count
         self.squares = self.squares + squares + difference**2 * self.count * count / total
         self.mean = self.mean + difference * count / total
         self.rows, self.count = self.rows + len(values), total
+
+    def _beside(self, values: Tensor) -> tuple[Tensor, Tensor]:
+        """Return mean and spread in a shape that spreads over values; the spread of what does not vary is 1."""
+        axis, shape = feature_axis(tuple(values.shape)), [1] * values.dim()
+        if axis is not None:
+            shape[axis] = values.shape[axis]
+        spread = (self.squares / self.count).sqrt()
+        spread = torch.where(spread > 1e-12, spread, torch.ones_like(spread))
+        return self.mean.to(values).reshape(shape), spread.to(values).reshape(shape)
 
 
 def apply(hooks: Hooks) -> None:
