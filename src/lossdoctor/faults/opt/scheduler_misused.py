@@ -29,7 +29,7 @@ A rate that is let die on purpose after all is learnt looks alike, where the los
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -201,7 +201,14 @@ _SCORES = [0.35, 0.4, 0.55, 0.6, 0.62, 0.63, 0.64, 0.65, 0.66, 0.67]
 _STARVED = [0.35, 0.37, 0.65, 0.82, 0.79, 0.76, 0.77, 0.75, 0.74, 0.74]
 _LOSSES = [1.6, 1.4, 1.2, 1.1, 1.0, 0.95, 0.9, 0.88, 0.86, 0.85]
 _RISES = [1.6, 1.2, 1.3, 1.4, 1.6, 1.8, 2.0, 2.1, 2.2, 2.3]
-_PLATEAU = {"name": "ReduceLROnPlateau", "factor": 0.3, "patience": 1, "threshold": 1e-4, "threshold_mode": "rel", "cooldown": 0}
+_PLATEAU: dict[str, Any] = {
+    "name": "ReduceLROnPlateau",
+    "factor": 0.3,
+    "patience": 1,
+    "threshold": 1e-4,
+    "threshold_mode": "rel",
+    "cooldown": 0,
+}
 _CUT = [0.1 * 0.3 ** max(0, i // 20 - 1) for i in range(100)]
 
 
@@ -210,6 +217,8 @@ def _watched(mode: str, given: list[float], field: str) -> Training:
     return _run(_CUT, 10, passes, mode=mode, **{**_PLATEAU, "metrics": given})
 
 
+_BY_BATCH: tuple[Literal["loop"], str, str] = ("loop", r"optimizer\.step\(\)", "optimizer.step(); scheduler.step()")
+_MAKER = r"^(optimizer = .+)$"
 _MADE = r"\1\nscheduler = torch.optim.lr_scheduler.StepLR(optimizer, {}, gamma={})"
 
 FAULT = Fault(
@@ -239,11 +248,9 @@ FAULT = Fault(
             "known miss", _run([0.1 * 0.5 ** (i // 12) for i in range(100)], 100, gamma=0.5), "halved too often, alive for half of the run"
         ),
     ),
-    plants=tuple(
-        Plant(
-            level, "loop", r"optimizer\.step\(\)", "optimizer.step(); scheduler.step()", also=(("optimiser", r"^(optimizer = .+)$", made),)
-        )
-        for level, made in (("middle", _MADE.format(7, 0.33)), ("severe", _MADE.format(6, 0.17)))
+    plants=(
+        Plant("middle", *_BY_BATCH, also=(("optimiser", _MAKER, _MADE.format(7, 0.33)),)),
+        Plant("severe", *_BY_BATCH, also=(("optimiser", _MAKER, _MADE.format(6, 0.17)),)),
     ),
     bigger_machine=BiggerMachine("no", "the rate stays what the schedule makes of it"),
 )
