@@ -182,8 +182,9 @@ def _weigh(trial: Trial, seen: Sequence[tuple[Training, Training]]) -> None:
     known = [(number, each) for number, each in enumerate(found) if each is not None]
     trial.pairs = [{"seed": number, "control": each[0], "treated": each[1], "effect": each[2]} for number, each in known]
     trial.effect = effect_of([each[2] for _, each in known])
-    # Where the loss should rise, since it is too good to be true, validation is so as well.
-    told = signal != "validation" and not (trial.question.up and signal == "loss")
+    # Where the loss should rise, since it is too good to be true, validation is so as well; where classes are weighed anew, a validation
+    # that weighs them as they come is best where the frequent one is answered alone.
+    told = signal not in ("validation", "loss_call") and not (trial.question.up and signal == "loss")
     unseen = [compared("validation", *pair, trial.steps) for pair in seen] if told else []
     trial.validation = effect_of([each[2] for each in unseen if each is not None]) if any(unseen) else None
     trial.verdict = verdict(trial.effect, trial.validation)
