@@ -283,6 +283,9 @@ def test_the_model_takes_the_shape_of_the_target() -> None:
     found = change("same_shape")
     assert found is not None
     assert found[1] == "+    loss = nn.functional.mse_loss(model(x).reshape(y.shape), y)"
+    rows = change("same_shape", "loss = criterion(model(x[rows]), y[rows])\n", Location("train.py", 1))
+    assert rows is not None
+    assert rows[1] == "+loss = criterion(model(x[rows]).reshape(y[rows].shape), y[rows])"
     by_hand = change("same_shape", "loss = ((prediction - target) ** 2).mean()\n", Location("train.py", 1))
     assert by_hand is not None
     assert by_hand[1] == "+loss = ((prediction.reshape(target.shape) - target) ** 2).mean()"

@@ -12,7 +12,7 @@ from lossdoctor.derive.dead import dead_start, dead_throughout
 from lossdoctor.derive.level import expected_level
 
 # Cheapest first: what each took on small problems, one busy core
-# (.02, .02, .2, .1, .01, .1, .1, .1, .1, .03, .01 to 2, .5, .1, .05, .3 to 5, 0 or 3, 1, 0 to 4, 1 to 5, 1 to 5 s).
+# (.02, .02, .2, .1, .01, .1, .1, .1, .1, .03, .01 to 2, .5, .1, .05, .3 to 5, 0 or 3, 1, 0 to 4, 1 to 3, 0 to 4, 1 to 5, 1 to 5, .3, .1 s).
 ORDER = (
     "linear",
     "flow",
@@ -32,8 +32,12 @@ ORDER = (
     "terms",
     "rate",
     "baseline",
+    "augmentation",
+    "through_time",
     "unseen",
     "widen",
+    "backend",
+    "layout",
     "throughput",
 )
 # Done whatever is suspected, for what they find leaves no trace in the curves.

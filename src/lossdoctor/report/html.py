@@ -15,6 +15,7 @@ from lossdoctor.core.errors import LossdoctorError
 from lossdoctor.core.fault import HEADINGS, faults
 from lossdoctor.report import trial, view
 from lossdoctor.report.notebook import environment
+from lossdoctor.report.pictures import pictures
 
 MOST_POINTS = 2000  # of a curve; more slows the page down and shows nothing more on a screen
 
@@ -45,7 +46,8 @@ def page(diagnosis: Diagnosis) -> str:
     curve = _curve({"loss": diagnosis.curve}, with_library=True)  # a run that was repeated has one
     trials = [(finding, _curve(trial.curves(finding), with_library=False)) for finding in trial.tried(diagnosis)]
     template = environment().get_template("report.html.j2")
-    return template.render(diagnosis=diagnosis, curve=curve, trials=trials, pages=pages, version=__version__)
+    drawn = pictures(diagnosis)
+    return template.render(diagnosis=diagnosis, curve=curve, trials=trials, pages=pages, pictures=drawn, version=__version__)
 
 
 def _about(slug: str) -> Markup:

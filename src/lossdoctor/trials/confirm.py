@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 
 from lossdoctor.core.diagnosis import Diagnosis, Finding
-from lossdoctor.core.errors import LossdoctorError
 from lossdoctor.core.fault import Fault, Treatment, faults
 from lossdoctor.core.run import Run, Series
+from lossdoctor.trials.again import check_script
 from lossdoctor.trials.arms import Plan
 from lossdoctor.trials.compare import CONFIRMED, REFUTED
 from lossdoctor.trials.cost import LEAST_STEPS, allowance, check_room, seconds_of, steps_within
@@ -85,8 +85,7 @@ class Confirmer:
     def confirm(self, diagnosis: Diagnosis) -> Confirmation:
         """Try the treatment of every cause of a diagnosis, then of what shows only under treatment, and keep what came of it."""
         check_room()
-        if not (self.folder / "private.json").is_file():
-            raise LossdoctorError(f"{self.folder} holds no private.json, which tells how the script was started; run it again", status=2)
+        check_script(self.folder, self.say)
         found, chosen = Confirmation(self), self.candidates(causes(diagnosis))
         if not causes(diagnosis):  # what is suspected, a trial can settle
             chosen = self.candidates(suspicions(diagnosis)[:MOST_SUSPICIONS])

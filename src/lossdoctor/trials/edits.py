@@ -91,7 +91,7 @@ def _shape(source: Source, value: Value, training: Training, where: Location | N
             pair = (node.left, node.right)
         elif isinstance(node, ast.Call) and len(node.args) == 2 and not node.keywords:
             pair = node.args
-        simple = [isinstance(each, ast.Name | ast.Attribute) for each in pair]
+        simple = [isinstance(each, ast.Name | ast.Attribute | ast.Subscript) for each in pair]
         if any(simple):
             model, other = (pair[1], pair[0]) if simple[1] else (pair[0], pair[1])
             inner = source.segment(other)
