@@ -10,6 +10,7 @@ import numpy as np
 
 from lossdoctor.experiments.examples import Examples, Floats, examples
 from lossdoctor.experiments.replay import Deadline, Replay, ReplayRefused
+from lossdoctor.experiments.samples import samples
 from lossdoctor.record.capture import inputs
 
 RUNS_THE_MODEL = False
@@ -32,7 +33,7 @@ def measure(replay: Replay, deadline: Deadline, parameters: dict[str, Any]) -> d
         targets), `neighbour` (share of rows whose nearest other row has their target), `shifted` (the same with targets moved by
         one row), `chance` of both, `error` (its standard error), `alone` (features that tell the target by themselves), `apart` (of
         the first of them: the smallest gap between classes over their largest spread) and `rest` (score of all other features
-        together).
+        together). `samples`: examples with their targets, for a page that shows them.
     """
     given = [[tensor for tensor in inputs(batch) if tensor.dim()] for batch in replay.batches]
     facts: dict[str, Any] = {"inputs": [_described([batch[i] for batch in given if len(batch) > i]) for i in range(len(given[0]))]}
@@ -40,7 +41,7 @@ def measure(replay: Replay, deadline: Deadline, parameters: dict[str, Any]) -> d
         data = examples(replay, distinct=False)
     except ReplayRefused as refusal:
         return facts | {"targets": str(refusal)}
-    facts |= _rows(data)
+    facts |= _rows(data) | {"samples": samples(replay)}
     if data.kind == "classes" and facts["rows"] >= _FEWEST and not deadline.over:
         facts |= _labels(data)
     elif data.kind != "classes":

@@ -16,6 +16,7 @@ from lossdoctor.core.fault import HEADINGS, faults
 from lossdoctor.report import trial, view
 from lossdoctor.report.notebook import environment
 from lossdoctor.report.pictures import pictures
+from lossdoctor.report.samples import samples
 
 MOST_POINTS = 2000  # of a curve; more slows the page down and shows nothing more on a screen
 
@@ -46,8 +47,8 @@ def page(diagnosis: Diagnosis) -> str:
     curve = _curve({"loss": diagnosis.curve}, with_library=True)  # a run that was repeated has one
     trials = [(finding, _curve(trial.curves(finding), with_library=False)) for finding in trial.tried(diagnosis)]
     template = environment().get_template("report.html.j2")
-    drawn = pictures(diagnosis)
-    return template.render(diagnosis=diagnosis, curve=curve, trials=trials, pages=pages, pictures=drawn, version=__version__)
+    shown = {"samples": samples(diagnosis), "pictures": pictures(diagnosis), "trials": trials, "pages": pages}
+    return template.render(diagnosis=diagnosis, curve=curve, version=__version__, **shown)
 
 
 def _about(slug: str) -> Markup:
