@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -74,7 +75,8 @@ def _tried(verdict: str = "lr-too-low", trial: str = "confirmed", treated: float
 
 
 def test_what_has_no_treatment_does_not_count() -> None:
-    said = summary([_tried(), _tried(trial="unclear"), _tried(treated=1.9), _tried(took=90.0), _tried("labels-meaningless")])
+    untold = replace(_tried("too-few-examples"), untreated=("too-few-examples",))
+    said = summary([_tried(), _tried(trial="unclear"), _tried(treated=1.9), _tried(took=90.0), _tried("labels-meaningless"), untold])
     assert said.splitlines()[:2] == [
         "3 of 4 named causes that have a treatment were confirmed",
         "3 of 4 treated runs got back 80% of the gap",

@@ -25,6 +25,9 @@ def test_sixteen_random_labels_are_memorised_and_two_units_cannot(problem):
     assert able["fresh_median"] < 0.01
     assert small["own"] > 0.1
     assert small["fresh_median"] > 0.1
+    assert able["courses"]["0.01"][-1] == able["own"]
+    assert set(small["courses"]) == set(small["by_rate"])
+    assert all(len(course) <= 41 for course in small["courses"].values())
 
 
 def test_dead_units_fail_from_their_own_start_only(problem):

@@ -2,6 +2,7 @@
 
 import math
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -92,3 +93,22 @@ def test_the_look_at_the_data(problem):
     rows = torch.cat([batch.program.constants[0] for batch in held.batches])
     assert facts["distinct"] == pytest.approx(len(torch.unique(rows, dim=0)) / len(rows))
     assert facts["conflicts"] == 0.0
+    values = torch.cat([batch.program.constants[0] for batch in held.batches])
+    first = facts["inputs"][0]
+    assert first["histogram"] == torch.histc(values.double(), 30, first["min"], first["max"]).int().tolist()
+
+
+def test_targets_that_are_numbers_are_counted_between_their_ends(problem):
+    inputs, _ = problem
+    held = train(network(classes=1), inputs, inputs[:, :1], functional.mse_loss)
+    targets = answer(held, "look")["targets"]
+    assert targets["min"] < -1 < 1 < targets["max"]
+    assert sum(targets["histogram"]) == sum(batch.rows for batch in held.batches)
+
+
+@pytest.mark.parametrize("value", [0.0, 7.0, 1e300])
+def test_values_that_are_all_alike_are_counted_too(value):
+    from lossdoctor.experiments.look import _histogram
+
+    assert sum(_histogram(np.full(5, value))) == 5
+    assert sum(_histogram(np.array([value, np.nextafter(value, np.inf)]))) == 2

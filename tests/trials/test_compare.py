@@ -95,6 +95,18 @@ def test_the_main_term_is_measured_by_its_own_guess_and_not_by_the_whole_loss() 
     assert found[2] == pytest.approx(0.84 / 0.97)
 
 
+def test_a_loss_with_weights_is_set_against_the_even_answer_and_one_without_against_the_frequencies() -> None:
+    def classes(loss: float, weighted: bool) -> Training:
+        call = {"kind": "cross_entropy", "class_counts": [30, 2], "guess_loss": 0.23, "zero_loss": 0.69, "weighted": weighted}
+        return Training(signals={"loss": Series.of([loss] * 40)}, rows={"loss_call": [Row(step, call) for step in range(40)]})
+
+    found = compared("loss_call", classes(0.23, weighted=False), classes(0.30, weighted=True), 40)  # 0.30 > 0.23, and much better
+    assert found is not None
+    assert found[0] == pytest.approx(1.0, abs=0.05)
+    assert found[1] == pytest.approx(0.30 / 0.69)
+    assert found[2] > 0.5
+
+
 def graphs(kept: list[int], raised: bool = False) -> Training:
     rows = [Row(i, {"kept": each, "reach": 0, "raised": raised and i == len(kept) - 1}) for i, each in enumerate(kept)]
     return Training(rows={"backward_graph": rows})

@@ -198,6 +198,18 @@ def test_class_weights_make_classes_count_alike_in_training() -> None:
     assert hooks.acted == {"class_weights"}
 
 
+def test_class_weights_make_ones_and_zeros_count_alike() -> None:
+    logits, ones = torch.randn(10, 1, requires_grad=True), torch.tensor([0.0] * 8 + [1.0] * 2)[:, None]
+    weighed = nn.functional.binary_cross_entropy_with_logits(logits, ones, pos_weight=torch.tensor(4.0))
+    own = nn.BCEWithLogitsLoss(pos_weight=torch.tensor(2.0))
+    kept = own(logits, ones)
+    with treated("class_weights", counts=[8, 2]) as hooks:
+        assert own(logits, ones) == kept
+        assert not hooks.acted
+        assert torch.isclose(nn.BCEWithLogitsLoss()(logits, ones), weighed)
+    assert hooks.acted == {"class_weights"}
+
+
 def test_another_epsilon_is_that_of_adam() -> None:
     def descend(epsilon: float) -> Tensor:
         layer = nn.Linear(3, 1, bias=False)

@@ -206,7 +206,7 @@ def test_a_suspicion_under_treatment_is_told_where_its_trial_confirms_it(monkeyp
 
 
 def test_where_nothing_is_present_what_is_suspected_is_tried(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    (tmp_path / "private.json").touch()
+    (tmp_path / "private.json").write_text(json.dumps({"argv": ["train"], "cwd": str(tmp_path), "module": True}))
     asked = Asked(lambda slug, base: 0.5)
     asked.folder = tmp_path
     asked.run = learnt(2.2)

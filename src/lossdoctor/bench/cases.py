@@ -48,6 +48,7 @@ class Tried:
         exact: whether that set holds one fault of each expected cause, and none beside.
         metric: the script's own; None where nothing was confirmed or no number tells the runs apart.
         seconds: of the script as watched, as said beforehand, as the confirmation took.
+        untreated: faults whose treatment cannot be tried on the script.
 
     Example:
         >>> Tried("a", "lr-too-low", True, {}, (), False, None, (8.0, None, 30.0)).within
@@ -62,6 +63,7 @@ class Tried:
     exact: bool
     metric: Metric | None
     seconds: tuple[float, float | None, float]
+    untreated: tuple[str, ...] = ()
 
     @property
     def within(self) -> bool:
@@ -70,9 +72,9 @@ class Tried:
 
     @property
     def treatable(self) -> bool:
-        """Tell whether it counts: its cause was named, and has a treatment."""
+        """Tell whether it counts: its cause was named, and has a treatment that can be tried on it."""
         fault = faults().get(self.verdict)
-        return self.named and fault is not None and fault.treatment is not None and fault.treatment.safety != "advice-only"
+        return self.named and fault is not None and fault.treatment is not None and self.verdict not in self.untreated
 
     @property
     def confirmed(self) -> bool:
@@ -119,13 +121,13 @@ def try_case(case: Path) -> Tried:
         trials = {
             slug: each["verdict"] + (f" ({each['reason']})" if each["reason"] else "") for slug, each in kept.get("trials", {}).items()
         }
-        needed = tuple(kept.get("needed", ()))
+        needed, untreated = tuple(kept.get("needed", ())), tuple(kept.get("untreated", ()))
         values = [value for slug in needed for value in kept["trials"][slug]["treatments"]]
         found = _compared(work, run, sick, values) if values else None
         said = _SAID.search(told)
     exact = len(needed) == len(expected) and all(any(slug in needed for slug in cause) for cause in expected)
     named = any(verdict in cause for cause in expected)
-    return Tried(case.name, verdict, named, trials, needed, exact, found, (own, float(said[1]) if said else None, took))
+    return Tried(case.name, verdict, named, trials, needed, exact, found, (own, float(said[1]) if said else None, took), untreated)
 
 
 def _told(trial: Mapping[str, Any]) -> str:

@@ -10,6 +10,7 @@ import numpy as np
 
 from lossdoctor.experiments.examples import Examples, Floats, examples
 from lossdoctor.experiments.replay import Deadline, Replay, ReplayRefused
+from lossdoctor.experiments.samples import samples
 from lossdoctor.record.capture import inputs
 
 RUNS_THE_MODEL = False
@@ -17,6 +18,7 @@ _FEWEST = 40  # distinct rows for the questions about labels
 _MOST = 1000
 _NAMED = 10
 _ALONE = 0.98  # share of rows that one feature alone must tell right to be named
+_BARS = 30  # of a histogram
 _ENDS = 0.01  # share of a class's values at either end that may be outliers
 
 
@@ -24,13 +26,14 @@ def measure(replay: Replay, deadline: Deadline, parameters: dict[str, Any]) -> d
     """Return what the captured rows show.
 
     Returns:
-        `inputs`: list of `shape`, `dtype`, `min`, `max`, `mean`, `std`, `not_finite` (share). Where targets are known, also `rows`,
-        `distinct` (share of rows that are), `constant` (number of features), `kind` of the targets, `conflicts` (share of rows
-        whose equal has another target); of classes `classes` (value to count), `order` (share of neighbours in the order of arrival
-        with equal targets), `neighbour` (share of rows whose nearest other row has their target), `shifted` (the same with
-        targets moved by one row), `chance` of both, `error` (its standard error), `alone` (features that tell the target
-        by themselves), `apart` (of the first of them: the smallest gap between classes over their largest spread) and `rest` (score of all
-        other features together).
+        `inputs`: list of `shape`, `dtype`, `min`, `max`, `mean`, `std`, `not_finite` (share), `histogram` (counts in 30 even steps
+        from `min` to `max`). Where targets are known, also `rows`, `distinct` (share of rows that are), `constant` (number of
+        features), `kind` of the targets, `conflicts` (share of rows whose equal has another target); of numbers `targets` (`min`,
+        `max`, `histogram`); of classes `classes` (value to count), `order` (share of neighbours in the order of arrival with equal
+        targets), `neighbour` (share of rows whose nearest other row has their target), `shifted` (the same with targets moved by
+        one row), `chance` of both, `error` (its standard error), `alone` (features that tell the target by themselves), `apart` (of
+        the first of them: the smallest gap between classes over their largest spread) and `rest` (score of all other features
+        together). `samples`: examples with their targets, for a page that shows them.
     """
     given = [[tensor for tensor in inputs(batch) if tensor.dim()] for batch in replay.batches]
     facts: dict[str, Any] = {"inputs": [_described([batch[i] for batch in given if len(batch) > i]) for i in range(len(given[0]))]}
@@ -38,10 +41,17 @@ def measure(replay: Replay, deadline: Deadline, parameters: dict[str, Any]) -> d
         data = examples(replay, distinct=False)
     except ReplayRefused as refusal:
         return facts | {"targets": str(refusal)}
-    facts |= _rows(data)
+    facts |= _rows(data) | {"samples": samples(replay)}
     if data.kind == "classes" and facts["rows"] >= _FEWEST and not deadline.over:
         facts |= _labels(data)
+    elif data.kind != "classes":
+        facts["targets"] = _numbers(data.targets)
     return facts
+
+
+def _numbers(targets: Floats) -> dict[str, Any]:
+    known = targets[np.isfinite(targets)] if np.isfinite(targets).any() else np.zeros(1)
+    return {"min": float(known.min()), "max": float(known.max()), "histogram": _histogram(known)}
 
 
 def _described(parts: list[Any]) -> dict[str, Any]:
@@ -49,8 +59,19 @@ def _described(parts: list[Any]) -> dict[str, Any]:
     finite = np.isfinite(table)
     known = table[finite] if finite.any() else np.zeros(1)
     figures = {"min": known.min(), "max": known.max(), "mean": known.mean(), "std": known.std()}
-    told = {"shape": list(parts[0].shape), "dtype": str(parts[0].dtype).removeprefix("torch.")}
-    return {**told, **{name: float(value) for name, value in figures.items()}, "not_finite": float(1 - finite.mean())}
+    told: dict[str, Any] = {"shape": list(parts[0].shape), "dtype": str(parts[0].dtype).removeprefix("torch.")}
+    told |= {name: float(value) for name, value in figures.items()}
+    return {**told, "not_finite": float(1 - finite.mean()), "histogram": _histogram(known)}
+
+
+def _histogram(values: Floats) -> list[int]:
+    """Count values in even steps from the lowest to the highest."""
+    largest = max(float(np.abs(values).max()), 1e-300)
+    try:
+        counts, _ = np.histogram(values / largest, _BARS)  # over the largest, so that no range overflows
+    except ValueError:  # values so close that no steps fit between them
+        return [int(values.size)]
+    return [int(count) for count in counts]
 
 
 def _rows(data: Examples) -> dict[str, Any]:

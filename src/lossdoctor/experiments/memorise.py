@@ -30,6 +30,7 @@ STARTS = 5
 FAILED = 0.05  # healthy models get to a fifth of this (field guide, measured)
 PASSED = 0.01  # relative loss at which an example set counts as memorised; healthy loops reach it within 20 to 40 steps
 _AFFORDED = 40  # steps that must fit into the time for the full question
+_DRAWN = 40  # losses of a course that a report draws
 _PATIENCE = 60  # steps without a gain of 1 % after which a rate is given up
 
 
@@ -38,9 +39,10 @@ def measure(replay: Replay, deadline: Deadline, parameters: dict[str, Any]) -> d
 
     Returns:
         `rows`, `guess` (loss when guessing on these rows), `own` (best relative loss from the run's start), `by_rate`,
-        `fresh` (list, until more than half agree), `fresh_median`, `steps` (until memorised, from the own start), `kind` of the
-        loss; where neither start was able, `standardised`: the best of two fresh starts with standardised inputs, for inputs
-        far off scale keep any model from it.
+        `fresh` (list, until more than half agree), `fresh_median`, `steps` (until memorised, from the own start),
+        `courses` (of the own start, rate to the relative losses on the way, at most some forty), `kind` of the loss; where neither
+        start was able, `standardised`: the best of two fresh starts with standardised inputs, for inputs far off scale keep any model
+        from it.
     """
     batches = _sixteen(replay)
     models = replay.start()
@@ -55,14 +57,16 @@ def measure(replay: Replay, deadline: Deadline, parameters: dict[str, Any]) -> d
         call = _call(replay, models, batches)
         guess = _guess(replay, models, batches, call)
         # The rate that decides most comes first everywhere, so that time that runs out leaves an answer.
-        first, steps = fit(replay, replay.start(), batches, RATES[0], guess, deadline)
+        courses: dict[float, list[float]] = {rate: [] for rate in RATES}
+        first, steps = fit(replay, replay.start(), batches, RATES[0], guess, deadline, course=courses[RATES[0]])
         by_rate = {RATES[0]: first}
         fresh = _fresh_starts(replay, batches, guess, deadline)
         if by_rate[RATES[0]] >= PASSED:
-            steps = _lower_rates(replay, batches, guess, deadline, by_rate)
+            steps = _lower_rates(replay, batches, guess, deadline, by_rate, courses)
     own = min(by_rate.values())
     facts: dict[str, Any] = {"rows": sum(len(rows) for _, rows in batches), "guess": guess, "own": own, "steps": steps}
     facts["by_rate"] = {f"{rate:g}": loss for rate, loss in by_rate.items()}
+    facts["courses"] = {f"{rate:g}": _thinned(course) for rate, course in courses.items() if course}
     facts["kind"] = call["kind"] if call else None
     if fresh:
         facts |= {"fresh": fresh, "fresh_median": statistics.median(fresh)}
@@ -120,13 +124,20 @@ def _guess(replay: Replay, models: list[nn.Module], batches: list[tuple[int, Ten
     return float(guess * abs(first / value)) if math.isfinite(first) and first else float(guess)
 
 
-def _lower_rates(replay: Replay, batches: list[tuple[int, Tensor]], guess: float, deadline: Deadline, by_rate: dict[float, float]) -> int:
+def _lower_rates(
+    replay: Replay,
+    batches: list[tuple[int, Tensor]],
+    guess: float,
+    deadline: Deadline,
+    by_rate: dict[float, float],
+    courses: dict[float, list[float]],
+) -> int:
     """Try the own start at lower rates until one passes; return how many steps the last took."""
     steps = STEPS
     for rate in RATES[1:]:
         if deadline.over:
             break
-        by_rate[rate], steps = fit(replay, replay.start(), batches, rate, guess, deadline)
+        by_rate[rate], steps = fit(replay, replay.start(), batches, rate, guess, deadline, course=courses[rate])
         if by_rate[rate] < PASSED:
             return steps
         if by_rate[rate] > by_rate[RATES[0]]:
@@ -152,6 +163,12 @@ def _fresh_starts(replay: Replay, batches: list[tuple[int, Tensor]], guess: floa
     return losses
 
 
+def _thinned(course: list[float]) -> list[float]:
+    """Keep at most some forty losses of a course, the first and the last among them."""
+    every = math.ceil(len(course) / _DRAWN)
+    return [*course[:-1:every], course[-1]]
+
+
 def reinitialise_seeded(model: nn.Module, seed: int) -> bool:
     """Give a model a fresh start of its own seed; False where its layers do not know how."""
     torch.manual_seed(seed)
@@ -166,8 +183,13 @@ def fit(
     guess: float,
     deadline: Deadline,
     change: Change | None = None,
+    course: list[float] | None = None,
 ) -> tuple[float, int]:
-    """Minimise the loss of some rows, their inputs changed or not, with Adam; return the best relative loss and the steps taken."""
+    """Minimise the loss of some rows, their inputs changed or not, with Adam; return the best relative loss and the steps taken.
+
+    Args:
+        course: gets the relative loss of each step.
+    """
     parameters = [parameter for model in models for parameter in model.parameters() if parameter.requires_grad]
     optimizer = torch.optim.Adam(parameters, lr=rate)
     best, since, steps = math.inf, 0, 0
@@ -176,6 +198,8 @@ def fit(
         optimizer.zero_grad()
         loss = _loss(replay, models, batches, change)
         relative = float(loss.detach()) / guess
+        if course is not None:
+            course.append(relative)
         if relative < 0.99 * best:
             best, since = relative, 0
         since += 1

@@ -15,6 +15,8 @@ from lossdoctor.core.errors import LossdoctorError
 from lossdoctor.core.fault import HEADINGS, faults
 from lossdoctor.report import trial, view
 from lossdoctor.report.notebook import environment
+from lossdoctor.report.pictures import pictures
+from lossdoctor.report.samples import samples
 
 MOST_POINTS = 2000  # of a curve; more slows the page down and shows nothing more on a screen
 
@@ -45,7 +47,8 @@ def page(diagnosis: Diagnosis) -> str:
     curve = _curve({"loss": diagnosis.curve}, with_library=True)  # a run that was repeated has one
     trials = [(finding, _curve(trial.curves(finding), with_library=False)) for finding in trial.tried(diagnosis)]
     template = environment().get_template("report.html.j2")
-    return template.render(diagnosis=diagnosis, curve=curve, trials=trials, pages=pages, version=__version__)
+    shown = {"samples": samples(diagnosis), "pictures": pictures(diagnosis), "trials": trials, "pages": pages}
+    return template.render(diagnosis=diagnosis, curve=curve, version=__version__, **shown)
 
 
 def _about(slug: str) -> Markup:

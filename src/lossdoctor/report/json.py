@@ -38,7 +38,7 @@ def to_json(diagnosis: Diagnosis) -> dict[str, Any]:
         "healthy": diagnosis.healthy,
         "findings": [_finding(finding) for finding in diagnosis.findings],
         "bigger_machine": {**dataclasses.asdict(diagnosis.bigger_machine), "conditions": diagnosis.conditions},
-        "experiments": diagnosis.experiments,
+        "experiments": [_without_examples(each) for each in diagnosis.experiments],
         "next_step": diagnosis.next_step,
         "vitals": diagnosis.vitals,
         "notes": diagnosis.notes,
@@ -48,6 +48,14 @@ def to_json(diagnosis: Diagnosis) -> dict[str, Any]:
     }
     plain: dict[str, Any] = _plain(report)
     return plain
+
+
+def _without_examples(experiment: Mapping[str, Any]) -> dict[str, Any]:
+    """Leave out the user's own examples: reports are passed on, and only a page that was asked for shows them."""
+    facts = experiment.get("facts")
+    if not isinstance(facts, Mapping) or "samples" not in facts:
+        return dict(experiment)
+    return {**experiment, "facts": {name: value for name, value in facts.items() if name != "samples"}}
 
 
 def dumps(diagnosis: Diagnosis) -> str:

@@ -14,6 +14,7 @@ _SIGNALS = {
     "validation": "loss on unseen rows, or share of wrong answers,",
     "wait_share": "share of waiting",
     "call_value": "main loss",
+    "loss_call": "loss as a share of guessing's",
     "backward_graph": "number of graphs that are kept",
     "grad_norms": "gradient of the first layers beside the last",
     "step_time": "time of a step",

@@ -175,6 +175,19 @@ def graphs_held(training: Training, steps: int) -> float | None:
     return max(known, default=None)
 
 
+def share_of_guess(training: Training, steps: int) -> float | None:
+    """Return the loss as a share of what guessing gives, which weights of classes leave comparable.
+
+    Under weights that make classes count alike the best constant is the even one, which a batch's own frequencies do not show.
+    """
+    level, loss = expected_level(training), loss_level(training, steps)
+    if level is None or loss is None:
+        return None
+    weighted = any(row.get("weighted") for row in training.rows.get("loss_call", []))
+    unit = level.start if weighted else level.guess
+    return loss / unit if unit > 0 else None
+
+
 def _guess(training: Training) -> float:
     level, loss = expected_level(training), training.signals.get("loss", Series.of([])).finite()
     unit = level.guess if level else loss.first if len(loss) else 0.0
@@ -211,6 +224,7 @@ MEASURES: dict[str, tuple[Measure, ...]] = {
     "wait_share": (Measure(wait_level, lambda training: GOOD),),
     "grad_norms": (Measure(_depth, lambda training: 0.0),),
     "call_value": (Measure(lambda training, steps: loss_level(training, steps, "call_value"), _guess_of_call),),
+    "loss_call": (Measure(share_of_guess, lambda training: GOOD),),
     "step_time": (Measure(step_time, lambda training: 0.0),),
     "backward_graph": (Measure(graphs_held, lambda training: FEW_GRAPHS),),
     "memory": (Measure(memory_growth, lambda training: SMALL_GROWTH),),

@@ -133,11 +133,14 @@ def run_trial(pairs: Pairs, say: Callable[[str], None] = lambda words: None) -> 
     began, question = time.monotonic(), pairs.question
     trial, planned = Trial(question, steps=pairs.plan.steps), pairs.plan.steps
     seen: list[tuple[Training, Training]] = []
+    last = 0.0  # seconds of a step in the last pair, its start included
     for number in range(MOST):
-        if number and pairs.plan.left < (time.monotonic() - began) / number:
+        if pairs.plan.left < last * trial.steps:
             trial.reason = "the time was up before the effect was clear"
             break
+        before, given = time.monotonic(), pairs.plan.steps
         control, treated = pairs.run(number)
+        last = (time.monotonic() - before) / given
         trial.steps = min(trial.steps, _reached(control, treated, trial.steps))
         trial.reason = _unusable(control, treated, question, trial.steps)
         if trial.reason or control.training is None or treated.training is None:
@@ -150,8 +153,8 @@ def run_trial(pairs: Pairs, say: Callable[[str], None] = lambda words: None) -> 
         if trial.verdict == REFUTED and trial.steps < planned and (control.cut or treated.cut):
             trial.reason = f"the time was up after {trial.steps} of {planned} steps, which show no effect yet"
             break
-        last = trial.pairs[-1]
-        say(f"{question.slug}: pair {number + 1}, {question.signal} {last['control']:.4g} untreated, {last['treated']:.4g} treated")
+        levels = trial.pairs[-1]
+        say(f"{question.slug}: pair {number + 1}, {question.signal} {levels['control']:.4g} untreated, {levels['treated']:.4g} treated")
         if len(seen) >= FEWEST and trial.verdict != UNCLEAR:
             break
     trial.seconds = round(time.monotonic() - began, 3)
@@ -182,8 +185,9 @@ def _weigh(trial: Trial, seen: Sequence[tuple[Training, Training]]) -> None:
     known = [(number, each) for number, each in enumerate(found) if each is not None]
     trial.pairs = [{"seed": number, "control": each[0], "treated": each[1], "effect": each[2]} for number, each in known]
     trial.effect = effect_of([each[2] for _, each in known])
-    # Where the loss should rise, since it is too good to be true, validation is so as well.
-    told = signal != "validation" and not (trial.question.up and signal == "loss")
+    # Where the loss should rise, since it is too good to be true, validation is so as well; where classes are weighed anew, a validation
+    # that weighs them as they come is best where the frequent one is answered alone.
+    told = signal not in ("validation", "loss_call") and not (trial.question.up and signal == "loss")
     unseen = [compared("validation", *pair, trial.steps) for pair in seen] if told else []
     trial.validation = effect_of([each[2] for each in unseen if each is not None]) if any(unseen) else None
     trial.verdict = verdict(trial.effect, trial.validation)

@@ -16,7 +16,8 @@ from lossdoctor.trials.compare import SMALLEST, compared
 
 SECONDS = 10.0  # at most, as the least that a watched run's work-up may take
 # Under it nothing is learned after some steps: experiments that train, and rules that look for learning, would tell of the treatment.
-STILLS = frozenset(("stop_early",))
+# Under weights of classes training's loss has another unit than validation's, which would look as if unseen rows were not learned.
+STILLS = frozenset(("stop_early", "class_weights"))
 
 
 @dataclass(frozen=True)

@@ -29,7 +29,7 @@ from __future__ import annotations
 from typing import Any
 
 from lossdoctor.core.diagnosis import Evidence
-from lossdoctor.core.fault import Detection, Example, Fault
+from lossdoctor.core.fault import Detection, Example, Fault, Treatment
 from lossdoctor.core.run import Experiment, Row, Series, Training
 from lossdoctor.derive.level import expected_level
 from lossdoctor.derive.outcome import outcome
@@ -94,5 +94,6 @@ FAULT = Fault(
         Example("look-alike", _run([900, 60], [955, 5], 0.85, end=0.7), "uneven, and learning"),
         Example("known miss", _run([900, 60], [930, 30], 0.85), "a few rare answers"),
     ),
+    treatment=Treatment("class_weights", {}, moves="loss_call", direction="down"),
     decides_with=("answers", "baseline"),
 )

@@ -9,10 +9,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from lossdoctor.core.fault import Treatment
 from lossdoctor.trials.hooks import Hooks
 
-USUAL = Treatment("class_weights", {}, moves="validation", direction="down", safety="changes-results")
+_WEIGHT_OF_ONES = 5  # place of `pos_weight` behind input and target, counted from one
 
 
 def apply(hooks: Hooks, counts: Sequence[int]) -> None:
@@ -36,3 +35,21 @@ def apply(hooks: Hooks, counts: Sequence[int]) -> None:
 
     for name in ("cross_entropy", "nll_loss"):
         hooks.wrap(functional, name, make)
+    if len(known) == 2:
+        _weigh_ones(hooks, float(known[0] / known[1]))
+
+
+def _weigh_ones(hooks: Hooks, share: float) -> None:
+    """Weigh the ones of a loss of single logits by how many zeros there are for each."""
+
+    def make(original: Any) -> Any:
+        def loss(input: Any, target: Any, *args: Any, **kwargs: Any) -> Any:
+            weighted = any(isinstance(each, Tensor) for each in (*args, *kwargs.values()))
+            if not weighted and len(args) < _WEIGHT_OF_ONES and isinstance(input, Tensor) and torch.is_grad_enabled():
+                hooks.note("class_weights")
+                kwargs["pos_weight"] = input.new_tensor(share)
+            return original(input, target, *args, **kwargs)
+
+        return loss
+
+    hooks.wrap(functional, "binary_cross_entropy_with_logits", make)
