@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 import torch
@@ -59,7 +59,7 @@ def strength(training: Training, severity: str | None = None) -> float:
     return found.strength if found is not None and found.severity == severity else 0.0
 
 
-def plateau(mode: str) -> Callable[[Any], Any]:
+def plateau(mode: Literal["min", "max"]) -> Callable[[Any], Any]:
     return lambda optimizer: lr_scheduler.ReduceLROnPlateau(optimizer, mode=mode, factor=0.2, patience=0, threshold=0.0)
 
 
