@@ -86,6 +86,7 @@ def _all() -> tuple[Signal, ...]:
         # facts --------------------------------------------------------------------------------------------------
         Signal("parameters", "", "fact", "names, shapes and counts of the parameters", watch),
         Signal("optimizer", "", "fact", "class name and the settings of its groups", watch),
+        Signal("frozen_modules", "", "fact", "modules whose attribute `requires_grad` says other than their parameters", watch),
         Signal("schedules", "", "fact", "schedulers of the learning rate: class, settings, how often each was stepped, what a plateau was told; known at the end", watch),
         Signal("where", "", "fact", "file and line of loss, backward, step, forward, loader in the user's source", watch),
         Signal("loader", "", "fact", "settings of the data loader that feeds the training: workers, batch size, rows, rows of the data set that these are a part of", "feed the training from a torch DataLoader"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from lossdoctor.record.facts import settings
+from lossdoctor.record.freezes import flagged
 from lossdoctor.record.parameters import Keys, describe
 from lossdoctor.record.tracks import Track
 from lossdoctor.record.window import Window
@@ -33,6 +34,8 @@ class Heads:
         roots = [root for root in track.models if track.identities & root.names.keys()]
         roots += [root for root in self.observer.roots.known.values() if root not in roots]
         track.described = list(describe(named, roots, self._keys))
+        modules = [module for root in roots if (module := root.ref()) is not None]
+        track.flagged = flagged(modules, parameters, track.names)
 
     def write(self, track: Track, optimizer: Any) -> None:
         """Write a track's head, and the lines that waited for it."""
@@ -42,6 +45,7 @@ class Heads:
         if optimizer is not None:
             observer.fact(track, "optimizer", settings(optimizer))
         observer.fact(track, "where", dict(observer.places))
+        observer.fact(track, "frozen_modules", track.flagged)
         observer.looking = False
         track.headed = True
         self.written += 1

@@ -71,6 +71,7 @@ class Track:
         self.root: Root | None = None
         self.models: list[Root] = []
         self.described: list[dict[str, Any]] = []
+        self.flagged: list[dict[str, Any]] = []
         self.no_gradient = 1.0
         self.ask_again = 0  # the step at which it is looked up next
         self.taken: object = None
