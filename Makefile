@@ -10,7 +10,7 @@ CASES ?= cases
 export OMP_NUM_THREADS ?= 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-all lint format bench bench-overhead bench-read bench-cases docs clean
+.PHONY: help setup demo test test-all lint format bench bench-overhead bench-read bench-cases bench-checks docs clean
 
 help: ## list the targets
 	@echo "make TARGET, where TARGET is one of"
@@ -59,6 +59,10 @@ bench-read: $(READY) ## measure what reading a log costs, against the stock read
 bench-cases: $(READY) ## confirm real failed scripts and compare with their mended twins (CASES names their folder)
 	@echo "bench-cases: every script watched, confirmed, treated to its end"
 	@$(RUN)/python -m lossdoctor.bench.cases $(CASES)
+
+bench-checks: $(READY) ## score `lossdoctor check` on real scripts, mended and healthy ones (CASES names their folder)
+	@echo "bench-checks: every script checked, one after the other"
+	@$(RUN)/python -m lossdoctor.bench.checks $(CASES)
 
 docs: $(READY) ## write the generated pages of docs/ again
 	@echo "docs: docs/generate.py"

@@ -91,8 +91,20 @@ def _run(job: Job, done: Checked) -> Run:
     run.facts["ended"] = done.ending.facts
     if done.ending.note:
         run.notes.append(done.ending.note)
-    why = _why(done)
-    return Run(run.facts, run.trainings, [*run.notes, why]) if why else run
+    told = [each for each in (_why(done), undone(run)) if each]
+    return Run(run.facts, run.trainings, [*run.notes, *told]) if told else run
+
+
+def undone(run: Run) -> str:
+    """Say which experiments the time did not last for; empty where all were tried, or nothing was trained.
+
+    A machine that is busy with other work leaves time for few: what they would have found is not ruled out.
+    """
+    from lossdoctor.diagnose.plan import CHECKS
+
+    tried = run.trainings[0].experiments if run.trainings else dict.fromkeys(CHECKS)
+    left = [name for name in CHECKS if name not in tried]
+    return f"the time was over before {', '.join(left)}: lossdoctor check --workup-seconds 60 gives them more" if left else ""
 
 
 # What torch says, and what it means to a training.

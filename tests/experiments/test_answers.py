@@ -4,6 +4,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
+from lossdoctor.experiments.unseen import distinct
 from lossdoctor.experiments.workup import Workup
 from tests.experiments.conftest import network, train
 
@@ -84,6 +85,18 @@ def test_standardising_cures_large_inputs_and_a_fresh_start_does_not(problem):
     assert facts["first"] > 5 * facts["guess"]
     assert facts["standardised"] < 1.5 * facts["guess"]
     assert facts["reinitialised"] > 5 * facts["guess"]
+
+
+def test_copies_of_rows_are_no_more_witnesses_of_wrong_labels(problem):
+    inputs, labels = problem
+    held = train(network(), inputs[:200].repeat(10, 1), labels[:200].repeat(10), steps=60)
+    facts = answer(held, "unseen", ADAM)
+    assert facts["unseen_rows"] > 200
+    assert facts["noise"] == {}  # some fifty rows, each several times
+    kept = distinct(held.batches, [torch.arange(batch.rows) for batch in held.batches])
+    values = [batch.program.constants[0] for batch in held.batches]
+    chosen = torch.cat([each[rows] for each, rows in zip(values, kept, strict=True)])
+    assert len(chosen) == len(torch.unique(chosen, dim=0)) == len(torch.unique(torch.cat(values), dim=0))
 
 
 def test_rows_left_out_tell_learning_from_memorising(problem):

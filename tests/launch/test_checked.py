@@ -6,6 +6,10 @@ import sys
 
 import pytest
 
+from lossdoctor.checking import undone
+from lossdoctor.core.run import Experiment, Run, Training
+from lossdoctor.diagnose.plan import CHECKS
+
 pytestmark = pytest.mark.slow
 
 HEAD = """
@@ -97,3 +101,10 @@ def test_a_script_that_is_missing_is_wrong_usage(tmp_path):
     done = subprocess.run([sys.executable, "-m", "lossdoctor", "check", "none.py"], cwd=tmp_path, capture_output=True, text=True)
     assert done.returncode == 2
     assert "no such script" in done.stderr
+
+
+def test_experiments_that_the_time_did_not_last_for_are_named():
+    done = {name: Experiment(name, "done", 0.1, {}) for name in CHECKS if name not in ("terms", "memory")}
+    assert "before terms, memory:" in undone(Run(trainings=[Training(experiments=done)]))
+    assert undone(Run(trainings=[Training(experiments=dict.fromkeys(CHECKS, done["look"]))])) == ""
+    assert undone(Run()) == ""

@@ -28,6 +28,7 @@ class Reduced:
         needed: slugs of the set.
         exact: whether it holds one of each planted fault that can be treated, and none beside the planted ones.
         seconds: of all trials.
+        verdicts: of the trials, with why they are unclear.
 
     Example:
         >>> Reduced("digits", "zero-grad-missing + input-bottleneck", 0, (), ("zero-grad-missing",), False, 60.0).exact
@@ -41,6 +42,7 @@ class Reduced:
     needed: tuple[str, ...]
     exact: bool
     seconds: float
+    verdicts: tuple[str, ...] = ()
 
 
 def try_sets(rows: Sequence[Row]) -> Iterator[Reduced]:
@@ -64,7 +66,9 @@ def _reduced(row: Row, folder: Path) -> Reduced:
     pair = (row.accepted, row.beside)
     present = [each.slug for each in diagnosis.present]
     named = sorted(present, key=lambda slug: not any(slug in cause for cause in pair))
-    return Reduced(row.recipe, row.planted, row.seed, tuple(named), needed, exact(pair, needed, confirmer.untreated), round(seconds, 1))
+    right = exact(pair, needed, confirmer.untreated)
+    verdicts = tuple(f"{slug} {trial.verdict} {trial.reason}".strip() for slug, (_, trial) in found.trials.items())
+    return Reduced(row.recipe, row.planted, row.seed, tuple(named), needed, right, round(seconds, 1), verdicts)
 
 
 def exact(pair: Sequence[Sequence[str]], needed: Sequence[str], untreated: Mapping[str, str]) -> bool:

@@ -159,7 +159,8 @@ def _sets(laid: Sequence[Row], json_path: Path | None) -> None:
         for each in try_sets(laid):
             tried.append(each)
             found = f"{' + '.join(each.needed) or 'none'}{', exact' if each.exact else ''}"
-            click.echo(f"{each.planted} on {each.recipe}, seed {each.seed}: {found}, {each.seconds:.0f} s", err=True)
+            said = f"{each.planted} on {each.recipe}, seed {each.seed}: {found} ({'; '.join(each.verdicts) or 'nothing was tried'})"
+            click.echo(f"{said}, {each.seconds:.0f} s", err=True)
     except KeyboardInterrupt:
         click.echo(f"interrupted: the figures are of {len(tried)} rows", err=True)
     Console(width=None if sys.stdout.isatty() else 160).print(table(tried), soft_wrap=True)

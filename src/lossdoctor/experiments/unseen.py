@@ -6,6 +6,7 @@ It gives an unseen loss where the script has no validation, or none on unseen ro
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -89,11 +90,31 @@ def _repeat(
 
 def split(batch: Batch) -> tuple[Tensor, Tensor]:
     """Return the rows of a batch that are trained on and those struck out, by hash: a row is struck wherever it appears."""
-    from lossdoctor.record.capture import inputs
-
-    given = [tensor for tensor in inputs(batch) if tensor.dim() and tensor.shape[0] == batch.rows]
+    given = _given(batch)
     struck = torch.from_numpy((row_hashes(given) % 4 == 0).astype("bool")) if given else torch.zeros(batch.rows, dtype=torch.bool)
     return torch.nonzero(~struck).squeeze(1), torch.nonzero(struck).squeeze(1)
+
+
+def _given(batch: Batch) -> list[Tensor]:
+    """Return the inputs of a batch that have a row for each example."""
+    from lossdoctor.record.capture import inputs
+
+    return [tensor for tensor in inputs(batch) if tensor.dim() and tensor.shape[0] == batch.rows]
+
+
+def distinct(batches: Sequence[Batch], rows: Sequence[Tensor]) -> list[Tensor]:
+    """Return, of some rows of each batch, those whose inputs did not come before: a copy tells no more than its original."""
+    known: set[int] = set()
+    kept = []
+    for batch, places in zip(batches, rows, strict=True):
+        fresh = []
+        hashes = row_hashes(_given(batch))
+        for place in places.tolist():
+            if int(hashes[place]) not in known:
+                known.add(int(hashes[place]))
+                fresh.append(place)
+        kept.append(torch.tensor(fresh, dtype=torch.long))
+    return kept
 
 
 def _noise(replay: Replay, models: list[nn.Module], parts: list[tuple[Tensor, Tensor]]) -> dict[str, Any]:
@@ -110,14 +131,15 @@ def _noise(replay: Replay, models: list[nn.Module], parts: list[tuple[Tensor, Te
             scores.append(given.float().softmax(1).cpu())
             labels.append(wanted.cpu())
 
-    sizes = {len(struck) for _, struck in parts}
+    rows = distinct(replay.batches, [struck for _, struck in parts])
+    sizes = {len(each) for each in rows}
     for model in models:
         model.eval()
     try:
         with torch.no_grad():
-            for number, (_, struck) in enumerate(parts):
-                if len(struck):
-                    replay.batches[number].program.run(models, replay.constants(replay.batches[number], struck), watch=watch)
+            for batch, places in zip(replay.batches, rows, strict=True):
+                if len(places):
+                    batch.program.run(models, replay.constants(batch, places), watch=watch)
     except (RuntimeError, IndexError, ValueError):  # sizes of the batch stand in the program
         return {}
     return mistakes(torch.cat(scores).double().numpy(), torch.cat(labels).numpy()) if scores else {}
