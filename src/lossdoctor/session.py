@@ -11,7 +11,6 @@ import json
 import os
 import shutil
 import signal
-import time
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -90,14 +89,18 @@ def watch_script(job: Job, choice: Choice, *, modules: Sequence[str] = ()) -> Ou
         return Outcome(ending, folder, error=error)
 
 
+# How many times as long a work-up may take where others keep the cores busy (starting value).
+PATIENCE = 3.0
+
+
 def _work_up(ask: Ask, choice: Choice) -> None:
     """Have the ended script's process do experiments, cheapest first, as long as one could settle what is open and time is left."""
     from lossdoctor.core.store import load_run
     from lossdoctor.diagnose import diagnose
-    from lossdoctor.diagnose.plan import next_experiment, parameters
+    from lossdoctor.diagnose.plan import SHARES, next_experiment, parameters
 
     folder = Path((ask({}) or {}).get("folder", ""))
-    began, asked, answer = time.monotonic(), list[str](), None
+    worked, asked, answer = 0.0, list[str](), None
     # What needs a child costs most, so it comes after all that could settle the matter without one.
     children = ["rate"] if choice.children else []
     while True:
@@ -106,11 +109,12 @@ def _work_up(ask: Ask, choice: Choice) -> None:
             return
         diagnosis = diagnose(run, select=choice.select, ignore=choice.ignore)
         name = next_experiment(diagnosis, run.trainings[0], choice.workup == "full", asked)
-        left = began + _limit(run) - time.monotonic()
+        left = _limit(run) - worked
         if left <= 0:
             return
         if name is not None:
-            answer = ask({"experiment": name, "seconds": left, "parameters": parameters(run.trainings[0])})
+            seconds = SHARES.get(name, 1.0) * left
+            answer = ask({"experiment": name, "seconds": seconds, "patience": PATIENCE, "parameters": parameters(run.trainings[0])})
             asked.append(name)
         elif children and _refused(run.trainings[0], children[0]):
             again = next_experiment(diagnosis, run.trainings[0], choice.workup == "full", [each for each in asked if each != children[0]])
@@ -119,6 +123,7 @@ def _work_up(ask: Ask, choice: Choice) -> None:
             return
         if answer is None:
             return
+        worked += float(answer.get("worked", answer["seconds"]))
         with (folder / "record-workup-0000.jsonl").open("a", encoding="utf-8") as stream:
             stream.write(json.dumps(answer) + "\n")
 

@@ -40,6 +40,8 @@ ORDER = (
     "layout",
     "throughput",
 )
+# Share of the time that is left which the long ones may take, so that what would follow them gets some (starting values).
+SHARES = {"memorise": 0.6, "unseen": 0.6, "baseline": 0.7}
 # Done whatever is suspected, for what they find leaves no trace in the curves.
 ALWAYS = (
     "linear",

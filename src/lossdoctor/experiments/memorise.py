@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 import statistics
-import time
 from collections.abc import Callable
 from typing import Any
 
@@ -27,6 +26,7 @@ EXAMPLES = 16  # Karpathy's recipe: ten to fifty
 STEPS = 300
 RATES = (1e-2, 1e-3, 1e-4)  # the first decides most (field guide, measured)
 STARTS = 5
+USUAL = 5.0  # root mean square of inputs: standardised ones 1, beyond it they are off scale (starting value, as of inputs-unscaled)
 FAILED = 0.05  # healthy models get to a fifth of this (field guide, measured)
 PASSED = 0.01  # relative loss at which an example set counts as memorised; healthy loops reach it within 20 to 40 steps
 _AFFORDED = 40  # steps that must fit into the time for the full question
@@ -41,15 +41,15 @@ def measure(replay: Replay, deadline: Deadline, parameters: dict[str, Any]) -> d
         `rows`, `guess` (loss when guessing on these rows), `own` (best relative loss from the run's start), `by_rate`,
         `fresh` (list, until more than half agree), `fresh_median`, `steps` (until memorised, from the own start),
         `courses` (of the own start, rate to the relative losses on the way, at most some forty), `kind` of the loss; where neither
-        start was able, `standardised`: the best of two fresh starts with standardised inputs, for inputs far off scale keep any model
-        from it.
+        start was able and the inputs are `off_scale`, `standardised`: the best of two fresh starts with standardised inputs, for
+        inputs far off scale keep any model from it.
     """
     batches = _sixteen(replay)
     models = replay.start()
-    begun = time.monotonic()
+    begun = deadline.clock()
     with without_dropout(models):
         _loss(replay, models, batches).backward()  # type: ignore[no-untyped-call]
-    if _AFFORDED * (time.monotonic() - begun) > deadline.at - time.monotonic():
+    if _AFFORDED * (deadline.clock() - begun) > deadline.left:
         del models
         return memorise_few(replay, deadline, PASSED)
     models = replay.start()
@@ -61,7 +61,8 @@ def measure(replay: Replay, deadline: Deadline, parameters: dict[str, Any]) -> d
         first, steps = fit(replay, replay.start(), batches, RATES[0], guess, deadline, course=courses[RATES[0]])
         by_rate = {RATES[0]: first}
         fresh = _fresh_starts(replay, batches, guess, deadline)
-        if by_rate[RATES[0]] >= PASSED:
+        standardised = _standardised(replay, batches, guess, deadline) if _fails(first, fresh) and _off_scale(replay, batches) else {}
+        if by_rate[RATES[0]] >= PASSED and not standardised.get("standardised", 1.0) < PASSED:
             steps = _lower_rates(replay, batches, guess, deadline, by_rate, courses)
     own = min(by_rate.values())
     facts: dict[str, Any] = {"rows": sum(len(rows) for _, rows in batches), "guess": guess, "own": own, "steps": steps}
@@ -70,18 +71,26 @@ def measure(replay: Replay, deadline: Deadline, parameters: dict[str, Any]) -> d
     facts["kind"] = call["kind"] if call else None
     if fresh:
         facts |= {"fresh": fresh, "fresh_median": statistics.median(fresh)}
-    if min(own, facts.get("fresh_median", own)) > FAILED and not deadline.over:
-        with without_dropout(models):
-            facts["standardised"] = _standardised(replay, batches, guess, deadline)
-    return facts
+    return facts | standardised
 
 
-def _standardised(replay: Replay, batches: list[tuple[int, Tensor]], guess: float, deadline: Deadline) -> float | None:
-    """Return the best relative loss of two fresh starts with standardised inputs; None for inputs that are no numbers."""
-    if not any(tensor.is_floating_point() for number, _ in batches for tensor in inputs(replay.batches[number])):
-        return None
-    starts = [replay.start(seed) for seed in range(2)]
-    return min(fit(replay, models, batches, RATES[0], guess, deadline, change=standardise)[0] for models in starts)
+def _fails(own: float, fresh: list[float]) -> bool:
+    return min([own, *([statistics.median(fresh)] if fresh else [])]) > FAILED
+
+
+def _off_scale(replay: Replay, batches: list[tuple[int, Tensor]]) -> bool:
+    """Tell whether inputs that are numbers are far from unit scale."""
+    floating = (tensor.float() for number, _ in batches for tensor in inputs(replay.batches[number]) if tensor.is_floating_point())
+    return any(not 1 / USUAL <= float(tensor.square().mean().sqrt()) <= USUAL for tensor in floating if tensor.numel())
+
+
+def _standardised(replay: Replay, batches: list[tuple[int, Tensor]], guess: float, deadline: Deadline) -> dict[str, Any]:
+    """Return the best relative loss of two fresh starts with standardised inputs, or none where time ran out."""
+    found: list[float] = []
+    for seed in range(2):
+        if not deadline.over:
+            found.append(fit(replay, replay.start(seed), batches, RATES[0], guess, deadline, change=standardise)[0])
+    return {"off_scale": True} | ({"standardised": min(found)} if found else {})
 
 
 def _sixteen(replay: Replay) -> list[tuple[int, Tensor]]:

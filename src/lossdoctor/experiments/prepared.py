@@ -30,9 +30,7 @@ def measure(replay: Replay, deadline: Deadline, parameters: dict[str, Any]) -> d
     facts: dict[str, Any] = {"rows": len(table), "between": between, "centre": float(table.mean(0).square().mean().sqrt())}
     if between == 0 or (between > THIN and between > FLAT * facts["centre"]):
         return facts
-    courses = [
-        _course(replay, parameters, Deadline(min(deadline.at, Deadline.after(_SECONDS).at)), change) for change in (None, standardise)
-    ]
+    courses = [_course(replay, parameters, deadline.within(_SECONDS), change) for change in (None, standardise)]
     steps = min(len(each) for each in courses)
     own, other = (statistics.median(each[max(0, steps - 10) : steps]) for each in courses)
     batch = replay.batches[0]

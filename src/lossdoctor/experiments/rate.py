@@ -1,6 +1,7 @@
 """Train again from the start on the captured batches, with the rate that gives an update ratio of 0.01, beside the run's own rate.
 
-Dividing or multiplying by ten proves little when a rate is off by thousands; the update ratio tells how far (field guide).
+Dividing or multiplying by ten proves little when a rate is off by thousands; the update ratio tells how far (field guide). Where
+that rate gets no lower, a tenth of it is tried: under plain gradient descent a first step of 0.01 can throw a network far off.
 """
 
 from __future__ import annotations
@@ -15,7 +16,9 @@ from lossdoctor.experiments.replay import Deadline, Replay
 from lossdoctor.experiments.training import optimizer_for, train
 
 STEPS = 150  # enough for both ends on all problems of the field guide's trial
-HEALTHY_RATIO = 0.01  # update over weight of the first step: .016-.041 healthy, 34-81 too high, 1e-5 too low (field guide)
+LOWER = 0.9  # of the own rate's end: less is no gain (starting value)
+# Update over weight of the first step: .016-.041 healthy, 34-81 too high, 1e-5 too low (field guide).
+HEALTHY_RATIO, LOWER_RATIO = 0.01, 0.001
 
 
 def measure(replay: Replay, deadline: Deadline, parameters: dict[str, Any]) -> dict[str, Any]:
@@ -28,16 +31,22 @@ def measure(replay: Replay, deadline: Deadline, parameters: dict[str, Any]) -> d
         `rate`, `first_ratio` (median update ratio of the own first step), `factor`, `other_rate`, `own_losses` and
         `other_losses` (thinned), `own_end` and `other_end` (median of the last tenth), `start`.
     """
+    started, given = deadline.clock(), deadline.left
     order = [step % len(replay.batches) for step in range(STEPS)]
     ratio = _first_ratio(replay, parameters)
     factor = HEALTHY_RATIO / ratio if ratio > 0 and math.isfinite(ratio) else 1.0
     clip = parameters.get("clip")
-    half = Deadline.after(max(0.0, deadline.at - _now()) / 2)
-    courses = []
-    for scale, until in ((1.0, half), (factor, deadline)):
+
+    def course(scale: float, share: float) -> list[float]:
         models = replay.start()
-        courses.append(train(replay, models, optimizer_for(models, parameters, scale), order, until, clip).losses)
-    own, other = courses
+        until = deadline.within(started + share * given - deadline.clock())
+        return train(replay, models, optimizer_for(models, parameters, scale), order, until, clip).losses
+
+    own, other = course(1.0, 1 / 3), course(factor, 2 / 3)
+    if factor != 1.0 and not _end(other) < LOWER * _end(own):
+        lower = course(factor * LOWER_RATIO / HEALTHY_RATIO, 1.0)
+        if not _end(other) <= _end(lower):
+            factor, other = factor * LOWER_RATIO / HEALTHY_RATIO, lower
     rate = float(parameters["settings"]["lr"])
     facts: dict[str, Any] = {"rate": rate, "first_ratio": ratio, "factor": factor, "other_rate": rate * factor, "start": own[0]}
     facts |= {"own_end": _end(own), "other_end": _end(other), "steps": min(len(own), len(other))}
@@ -59,9 +68,3 @@ def _first_ratio(replay: Replay, parameters: dict[str, Any]) -> float:
 
 def _end(losses: list[float]) -> float:
     return statistics.median(losses[-max(1, len(losses) // 10) :])
-
-
-def _now() -> float:
-    import time
-
-    return time.monotonic()

@@ -17,7 +17,7 @@ from lossdoctor.record.capture import Batch
 
 FACTOR = 8
 STEPS = 300
-RATE = 3e-3  # Adam's; both models get it
+RATES = (1e-2, 3e-3)  # Adam's; both models get both: two units need the first to get anywhere in so few steps, deep models the second
 _EVERY = 30
 _CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
 _CONVOLUTION_SETTINGS = ("kernel_size", "stride", "padding", "dilation", "padding_mode")
@@ -29,24 +29,30 @@ def measure(replay: Replay, deadline: Deadline, parameters: dict[str, Any]) -> d
     """Return the best loss on rows left out, for the model as it is and widened.
 
     Returns:
-        `factor`, `own` and `wide` (best loss on the rows left out), `own_trained` and `wide_trained` (last training losses), `rows`,
-        `unseen_rows`, `steps`.
+        `factor`, `own` and `wide` (best loss on the rows left out, of two rates), `own_trained` and `wide_trained` (last training losses),
+        `rows`, `unseen_rows`, `steps`.
 
     Raises:
         ReplayRefused: the model cannot be widened layer by layer, or too little was captured.
     """
-    if len(replay.start()) != 1:
+    models = replay.start()
+    if len(models) != 1:
         raise ReplayRefused("the loss is made by several models")
+    if not all(parameter.requires_grad for parameter in models[0].parameters()):
+        raise ReplayRefused("a part of the model is frozen, and would be trained when it is widened")
     batch = replay.batches[0]
     parts = [split(each) for each in replay.batches]
     rows, left_out = (sum(len(part[side]) for part in parts) for side in (0, 1))
     if left_out < 40:
         raise ReplayRefused(f"only {left_out} rows can be left out")
-    wide = widened(replay, batch)
-    own_model = replay.start(0)[0]
-    with without_dropout([own_model, wide]):
-        own, own_trained, steps = _train(replay, own_model, parts, deadline.half, STEPS)
-        best, trained, _ = _train(replay, wide, parts, deadline, steps)
+    own, own_trained, best, trained, steps = math.inf, math.nan, math.inf, math.nan, 0
+    for rate, until in zip(RATES, (deadline.half, deadline), strict=True):
+        own_model, wide = replay.start(0)[0], widened(replay, batch)
+        with without_dropout([own_model, wide]):
+            narrow = _train(replay, own_model, parts, until.half, rate, STEPS)
+            broad = _train(replay, wide, parts, until, rate, narrow[2])
+        own, own_trained, steps = min((own, own_trained, steps), narrow)
+        best, trained = min((best, trained), broad[:2])
     facts = {"factor": FACTOR, "own": own, "wide": best, "own_trained": own_trained, "wide_trained": trained}
     return facts | {"rows": rows, "unseen_rows": left_out, "steps": steps}
 
@@ -126,10 +132,10 @@ def _put(model: nn.Module, old: nn.Module, new: nn.Module) -> None:
 
 
 def _train(
-    replay: Replay, model: nn.Module, parts: list[tuple[Tensor, Tensor]], deadline: Deadline, steps: int
+    replay: Replay, model: nn.Module, parts: list[tuple[Tensor, Tensor]], deadline: Deadline, rate: float, steps: int
 ) -> tuple[float, float, int]:
     """Train with Adam; return the best loss on the rows left out, the last training loss, and the steps taken."""
-    optimizer = torch.optim.Adam([parameter for parameter in model.parameters() if parameter.requires_grad], lr=RATE)
+    optimizer = torch.optim.Adam([parameter for parameter in model.parameters() if parameter.requires_grad], lr=rate)
     usable = [number for number, (kept, _) in enumerate(parts) if len(kept)]
     best, trained, step = math.inf, math.nan, 0
     for step in range(1, steps + 1):

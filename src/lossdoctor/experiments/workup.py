@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from lossdoctor.experiments.replay import Deadline, Replay, ReplayRefused, TimeOver, untouched
+from lossdoctor.experiments.replay import Deadline, Replay, ReplayRefused, TimeOver, WorkClock, untouched
 from lossdoctor.record.capture import Captures
 
 GRACE = 1.0  # s that an experiment may overrun what it was given: the step under way, or the model under way
@@ -47,14 +47,19 @@ class Workup:
         """Do one experiment and return its line of the record (`experiment` in docs/architecture.md).
 
         Args:
-            request: `experiment` (its name; without one, the folder of the run is returned), `seconds`, `parameters`.
+            request: `experiment` (its name; without one, the folder of the run is returned), `seconds` of work, `parameters`, and
+                `patience` (how many times as long it may take on a busy machine; 1).
+
+        Returns:
+            the line, with `worked`: the seconds by which it was measured, at most `seconds` and a little.
         """
         if "experiment" not in request:
             return {"folder": str(self._folder)}
-        begun = time.monotonic()
+        begun, patience = time.monotonic(), float(request.get("patience", 1.0))
+        clock = WorkClock(patience)
         try:
-            with untouched(), at_most(request["seconds"] + GRACE):
-                facts = self._measure(request["experiment"], Deadline.after(request["seconds"]), request.get("parameters", {}))
+            with untouched(), at_most(patience * request["seconds"] + GRACE):
+                facts = self._measure(request["experiment"], Deadline.after(request["seconds"], clock), request.get("parameters", {}))
             status = "done"
         except ReplayRefused as refusal:
             status, facts = "unknown", {"reason": str(refusal)}
@@ -67,6 +72,7 @@ class Workup:
             "name": request["experiment"],
             "status": status,
             "seconds": seconds,
+            "worked": round(clock(), 3),
             "facts": plain(facts),
         }
 

@@ -29,6 +29,8 @@ come to life at later batches.
 
 from __future__ import annotations
 
+import math
+
 from lossdoctor.core.diagnosis import BiggerMachine, Evidence
 from lossdoctor.core.fault import Detection, Example, Fault, Plant, Treatment
 from lossdoctor.core.run import Experiment, Row, Series, Training
@@ -46,6 +48,8 @@ ABLE, UNABLE = 0.05, 0.2
 # Loss on rows left out of a repetition from the own start over that from a fresh one, after as many steps (starting values).
 AS_GOOD, BETTER = 1.02, 1.1
 DOUBTFUL = 0.75  # without the experiment
+# So few units are all dead by chance: each is at one start in four to one in two where the inputs have one sign (starting value).
+FEW = 4
 
 
 def detect(training: Training) -> Detection | None:
@@ -76,7 +80,7 @@ def detect(training: Training) -> Detection | None:
         repeated = _repeated(training)
         told = ramp(own, ABLE, UNABLE) * (1 - ramp(fresh, ABLE, UNABLE)) if first > ALIVE else 1.0
         if told == 0.0 and dead_throughout(training):  # to be settled by the repetition
-            told = repeated[0] if repeated else DOUBTFUL
+            told = min(repeated[0] if repeated else DOUBTFUL, DOUBTFUL if _units(training, name) <= FEW else 1.0)
             evidence += [repeated[1]] if repeated else []
         strength *= told
         evidence.append(
@@ -91,6 +95,13 @@ def detect(training: Training) -> Detection | None:
         strength = min(strength, DOUBTFUL)
     evidence.append(Evidence("loss", (0, max(training.steps - 1, 0)), f"ends at {seen.level:.2f} of guessing", f"below {LEARNT}"))
     return Detection(strength, tuple(evidence)) if strength > 0 else None
+
+
+def _units(training: Training, weight: str) -> float:
+    """Return how many units a layer has; infinity where that is not known."""
+    layers = (training.fact("model") or {}).get("layers") or []
+    sizes = [float(layer["shape"][0]) for layer in layers if layer.get("shape") and weight == f"{layer.get('name')}.weight"]
+    return min(sizes, default=math.inf)
 
 
 def _repeated(training: Training) -> tuple[float, Evidence] | None:

@@ -86,14 +86,14 @@ def detect(training: Training) -> Detection | None:
         f"{facts['rows']} examples, from the run's own start and {len(facts['fresh'])} fresh ones",
     )
     evidence = (tried, _loss(training, seen.level), *beside)
-    if unable == 0.0 and "baseline" not in training.experiments and not _falls_on(training):
+    if unable < 1.0 and "baseline" not in training.experiments and not _falls_on(training):
         # Sixteen examples are too easy for a test where there are nearly as many inputs: what a small network reaches tells more.
         return Detection(DOUBTFUL * slope(seen.level, LOW, FITTED), (_loss(training, seen.level),))
     wider = _widened(training, seen.level) if beside and not _falls_on(training) else None
     strength = max(unable * high, wider[0] if wider else 0.0)
     if unable * high == 0.0 and wider is not None:
         evidence = (*beside, *wider[1], _loss(training, seen.level))
-    if _never_zero(training):
+    if _never_zero(training) or (facts.get("off_scale") and "standardised" not in facts):
         strength = min(strength, DOUBTFUL)
     return Detection(strength, evidence, _advice(training)) if strength > 0 else None
 

@@ -96,7 +96,10 @@ def _own(training: Training) -> tuple[float, tuple[Evidence, ...]]:
         seen = Evidence(
             "validation", span, f"{best:.1%} right at best, lastingly", f"clearly above {chance:.1%}", "the most frequent label alone"
         )
-        return slope((best - chance) / max(1 - chance, 1e-9), 0.25, 0.08), (seen,)
+        # A model that never trained may be right about one structured set more often than chance has it, and lastingly.
+        untrained, at_guessing = _training_loss_alone(training)
+        lucky = slope((best - chance) / max(1 - chance, 1e-9), 0.25, 0.08)
+        return max(lucky, untrained), (seen, *(at_guessing if untrained > lucky else ()))
     unseen = training.found("unseen")
     if unseen.get("guess"):
         best = float(unseen["unseen_best"]) / float(unseen["guess"])

@@ -79,7 +79,7 @@ def detect(training: Training) -> Detection | None:
     if size <= 0 and _rate(training) > 0:
         return None  # a gradient, a rate and no change: the step is missing
     still = ramp(moved.last, MOVED, UNMOVED) if len(moved) else 0.5
-    strength = _unfinished(training, seen, size) * _small(training, size) * (0.5 + 0.5 * still)
+    strength = max(_unfinished(training, seen, size), _untouched(seen, size, moved)) * _small(training, size) * (0.5 + 0.5 * still)
     if _excused(training) or (seen.judged_by == "start" and not _on_its_way(training, seen, size)):
         strength = min(strength, DOUBTFUL)
     evidence = _evidence(training, seen, size, moved)
@@ -100,6 +100,13 @@ def _unfinished(training: Training, seen: Outcome, size: float) -> float:
     found = trend(end)
     gain = -found.slope * (int(end.steps[-1]) - int(end.steps[0])) if found.falls else 0.0
     return max(poor, DOUBTFUL if gain > GAIN * seen.last else 0.0)
+
+
+def _untouched(seen: Outcome, size: float, moved: Series) -> float:
+    """Return how clearly a start that happened to lie below guessing is still what the loss shows: the weights never left it."""
+    if size > STEP_TINY or not len(moved) or moved.last > UNMOVED or seen.early <= 0 or (seen.level or 0.0) < LEARNT:
+        return 0.0
+    return slope(seen.last / seen.early, LEARNT, UNTOUCHED)
 
 
 def _on_its_way(training: Training, seen: Outcome, size: float) -> bool:
@@ -227,6 +234,7 @@ FAULT = Fault(
         Example("sick", _run(4.5, 2e-6, 1e-3, start=4.6, guess=4.6), "a language model that hardly moves"),
         Example("sick", _run(2.2, 1e-5, 5e-3, guess=0.0, other_end=0.8), "a loss of its own; a higher rate gets further"),
         Example("sick", _run(2.1, 4e-6, 5e-3, guess=0.0), "a loss of its own that falls all the while"),
+        Example("sick", _run(1.75, 1e-5, 5e-3, start=1.85), "a start that lies below guessing, and stays"),
         Example("healthy", _run(0.1, 2e-3, 1.2), "a loss that falls"),
         Example("healthy", _run(0.05, 1e-5, 0.01, start=0.06), "goes on from a low loss with small steps"),
         Example("healthy", _run(1.5, 3e-4, 0.2), "slow, and on its way"),
