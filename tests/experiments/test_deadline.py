@@ -35,7 +35,7 @@ def test_a_deadline_within_another_is_never_later():
 
 def test_a_few_rows_seen_often_tell_nothing_of_label_noise(problem):
     inputs, labels = problem
-    few, many = (Replay(train(network(), inputs[:rows], labels[:rows])) for rows in (40, 2000))
+    few, many = (Replay(train(network(), inputs[:rows], labels[:rows], rows=128)) for rows in (40, 2000))
     asked = {"optimizer": "Adam", "settings": {"lr": 1e-3}}
     assert unseen.measure(few, Deadline.after(60), asked)["noise"] == {}
     found = unseen.measure(many, Deadline.after(60), asked)
