@@ -120,7 +120,7 @@ def test_what_cannot_be_captured_ends_unknown_with_the_reason():
 
 
 # They ask for sequences, images, a loader, a normalising layer, padded tokens; this problem has none.
-DO_NOT_APPLY = ("tokens", "axes", "loader", "norms", "padding")
+DO_NOT_APPLY = ("tokens", "axes", "loader", "norms", "padding", "augmentation", "through_time")
 MEASURED = ("peaks", "fixed_share", "available", "largest_predicted")
 
 

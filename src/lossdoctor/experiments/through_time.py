@@ -53,7 +53,7 @@ def measure(replay: Replay, deadline: Deadline, parameters: dict[str, Any]) -> d
 
 
 def _until(deadline: Deadline) -> Deadline:
-    return Deadline(min(deadline.half.at, Deadline.after(_SECONDS).at))
+    return deadline.half.within(_SECONDS)
 
 
 def _recurrent(model: nn.Module) -> list[nn.Module]:
