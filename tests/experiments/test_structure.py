@@ -219,3 +219,21 @@ def test_validation_rows_beside_training_rows(problem):
     for captures, rows, slugs in cases:
         captures.passes = [[rows]]
         assert present("held_out", captures) == slugs
+
+
+def test_classes_mixed_in_one_row_keep_the_loss_from_zero(problem):
+    inputs, labels = problem
+    hard = functional.one_hot(labels, 4).float()
+    mixed = 0.7 * hard + 0.3 * hard.roll(1, 0)
+    assert answer(train(network(), inputs, mixed), "objective")["fractional"] > 0.5
+    assert answer(train(network(), inputs, hard), "objective")["fractional"] == 0.0
+
+
+def test_counts_of_words_are_sparse_and_not_scaled_twice():
+    torch.manual_seed(0)
+    counts = torch.log1p(torch.poisson(torch.full((600, 400), 0.01)))
+    labels = (counts[:, :200].sum(1) > counts[:, 200:].sum(1)).long()
+    sparse = answer(train(network(features=400, classes=2), counts, labels), "prepared")
+    assert sparse["between"] < 0.1
+    assert "own" not in sparse
+    assert "own" in answer(train(network(features=400, classes=2), counts / 255, labels), "prepared")

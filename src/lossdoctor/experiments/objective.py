@@ -38,9 +38,9 @@ def measure(replay: Replay, deadline: Deadline, parameters: dict[str, Any]) -> d
         `kind` (of the loss; empty where written by hand), `calls`, `others` (see `met.Met`); `last` (operation that made the outputs),
         `low`, `high` (its range), `columns` (outputs for each target), `beyond` (share of targets outside of the range), `floor` (mean
         square of their distance to it over the targets' variance), `still` (share of output columns that are the same for every row);
-        `pull` (cosine between where the loss pulls the outputs and where the targets are); `fractional` (share of the targets of a loss
-        of yes and no that are neither, so that it never gets to zero); `loss`; `grows` (the loss over the mean of its halves: 2 for a sum
-        over rows), `terms` (the same for each term).
+        `pull` (cosine between where the loss pulls the outputs and where the targets are); `fractional` (share of the targets of a cross
+        entropy that are neither yes nor no, so that it never gets to zero); `loss`; `grows` (the loss over the mean of its halves: 2 for
+        a sum over rows), `terms` (the same for each term).
     """
     batch = max(replay.batches[:8], key=lambda each: each.rows)
     facts: dict[str, Any] = {"rows": batch.rows}
@@ -77,10 +77,14 @@ def _reach(met: Met) -> dict[str, Any]:
 
 
 def _fractional(met: Met) -> float:
-    if "binary_cross_entropy" not in met.kind:
-        return 0.0
+    """Return the share of targets between yes and no; of classes mixed in one row (mixup, a teacher's answers), the share of such rows."""
     target = met.target.detach()
-    return float(((target > _EDGE) & (target < 1 - _EDGE)).double().mean())
+    between = (target > _EDGE) & (target < 1 - _EDGE)
+    if met.kind == "cross_entropy" and target.is_floating_point() and target.shape == met.output.shape and target.dim() > 1:
+        between = between.any(1)
+    elif "binary_cross_entropy" not in met.kind:
+        return 0.0
+    return float(between.double().mean())
 
 
 def _limits(node: Any) -> tuple[float, float]:

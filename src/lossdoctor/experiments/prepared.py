@@ -16,6 +16,8 @@ from lossdoctor.record.capture import inputs
 THIN, FLAT = 0.1, 0.05  # spread between rows, and that over the mean, from which on it is tried (field guide, row 2: below 0.05)
 STEPS = 120
 _SECONDS = 2.5  # of each training
+# Counts of words: values that are not zero are few, and of the size of one (starting values).
+SPARSE, USUAL = 0.3, 0.3
 
 
 def measure(replay: Replay, deadline: Deadline, parameters: dict[str, Any]) -> dict[str, Any]:
@@ -28,7 +30,7 @@ def measure(replay: Replay, deadline: Deadline, parameters: dict[str, Any]) -> d
     table = _rows(replay)
     between = float(table.var(0, unbiased=False).mean().sqrt())
     facts: dict[str, Any] = {"rows": len(table), "between": between, "centre": float(table.mean(0).square().mean().sqrt())}
-    if between == 0 or (between > THIN and between > FLAT * facts["centre"]):
+    if between == 0 or ((between > THIN or _sparse(table)) and between > FLAT * facts["centre"]):
         return facts
     courses = [_course(replay, parameters, deadline.within(_SECONDS), change) for change in (None, standardise)]
     steps = min(len(each) for each in courses)
@@ -36,6 +38,12 @@ def measure(replay: Replay, deadline: Deadline, parameters: dict[str, Any]) -> d
     batch = replay.batches[0]
     call = described(replay, replay.start(), batch, replay.constants(batch)) or {}
     return facts | {"own": own, "standardised": other, "start": courses[0][0], "guess": call.get("guess_loss"), "steps": steps}
+
+
+def _sparse(table: Tensor) -> bool:
+    """Tell whether most values are zeros and the others of usual size, as counts of words are: their small spread is no matter of scale."""
+    others = table[table != 0]
+    return len(others) < SPARSE * table.numel() and float(others.square().mean().sqrt()) > USUAL
 
 
 def _rows(replay: Replay) -> Tensor:

@@ -57,7 +57,8 @@ ALIKE, WORSE = 1.25, 1.6
 ABOVE, AS_FAR, ARRIVED, SHORT = 0.5, 0.75, 1.6, 2.2
 GAIN, END = 0.05, 0.3
 RUNS_AWAY = 2.0  # a model that is too small settles near guessing; one that ends far above it was driven there (starting value)
-FRACTIONAL = 0.05  # share of targets between yes and no: greys of a picture (starting value)
+# Share of targets between yes and no: greys of a picture, classes mixed; or of a target that is spread over all classes (starting value).
+FRACTIONAL = 0.05
 DOUBTFUL = 0.5  # without the experiment
 
 
@@ -101,6 +102,8 @@ def detect(training: Training) -> Detection | None:
 def _never_zero(training: Training) -> bool:
     """Tell whether the loss cannot get to zero whatever the model is: it has several terms, or targets between yes and no."""
     facts = training.found("objective")
+    if any(float(row.get("label_smoothing") or 0.0) > FRACTIONAL for row in training.rows.get("loss_call", [])[:1]):
+        return True
     return len(facts.get("terms") or ()) > 1 or float(facts.get("fractional") or 0.0) > FRACTIONAL
 
 
