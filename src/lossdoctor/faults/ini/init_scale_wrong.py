@@ -27,17 +27,22 @@ A run that continues from weights trained for another task may start far above g
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from lossdoctor.core.diagnosis import BiggerMachine, Evidence
 from lossdoctor.core.fault import Detection, Example, Fault, Plant, Treatment
 from lossdoctor.core.run import Experiment, Row, Series, Training
 from lossdoctor.derive.level import expected_level
-from lossdoctor.derive.strength import ramp
+from lossdoctor.derive.outcome import outcome
+from lossdoctor.derive.strength import ramp, slope
 
 # First loss over what an untrained model should have: .98-1.3 healthy, odd healthy up to 3.3, bad start 25-180 (field guide).
 USUAL, BAD = 3.5, 9.0
 CURED = 0.5  # standardised inputs that halve the excess are to blame themselves
+# Of losses whose level at the start is not known: the first over that of default starts, the last over guessing (starting values).
+BESIDE, FAR = 10.0, 100.0
+LEARNT, FAILED = 0.5, 0.9
 DOUBTFUL = 0.75  # without the experiment
 CONFIDENT = (
     "cross_entropy",
@@ -52,9 +57,9 @@ def detect(training: Training) -> Detection | None:
     if training.roles or training.phase_of is not None:
         return None
     level = expected_level(training)
-    calls = training.table("loss_call")
-    if level is None or calls[0].get("kind") not in CONFIDENT:
-        return None
+    calls = training.rows.get("loss_call")
+    if level is None or not calls or calls[0].get("kind") not in CONFIDENT:
+        return _beside_default(training)
     losses = training.series("loss").finite()
     if not len(losses) or losses.steps[0] != training.series("loss").steps[0]:
         return None
@@ -83,6 +88,20 @@ def detect(training: Training) -> Detection | None:
     return Detection(strength, tuple(evidence))
 
 
+def _beside_default(training: Training) -> Detection | None:
+    """Weigh the first loss of a regression or a loss of its own against that of default starts, where the run ends far above guessing."""
+    found, level = training.found("standardise"), expected_level(training)
+    seen = outcome(training.series("loss"), level.guess if level else None)
+    before, default, after = (float(found.get(name) or 0.0) for name in ("first", "reinitialised", "standardised"))
+    if seen is None or not (0 < default < before < math.inf) or (_floating(training) and after < CURED * before):
+        return None
+    failing = 1.0 if seen.not_finite or seen.lost else slope(seen.level or 0.0, LEARNT, FAILED)
+    strength = ramp(before / default, BESIDE, FAR) * failing
+    told = Evidence("standardise", (0, 0), f"{before:.3g} at first, {default:.3g} from default starts", "about the same", "the same batch")
+    ended = Evidence("loss", (0, max(training.steps - 1, 0)), f"{seen.last:.3g} at the end", "far below default starts")
+    return Detection(strength, (told, ended)) if strength > 0 else None
+
+
 def _floating(training: Training) -> bool:
     """Tell whether the inputs are amounts, which may be unscaled, and not token ids."""
     batches = training.rows.get("batch", [])
@@ -96,10 +115,11 @@ def _run(
     end: float = 1.0,
     kind: str = "cross_entropy",
     after: Sequence[float] = (),
+    default: float = 2.4,
 ) -> Training:
     call = Row(0, {"kind": kind, "guess_loss": 2.3, "zero_loss": 2.3})
     batch = Row(0, {"inputs": [{"integer": integer, "mean": 0.0, "std": 1.0}]})
-    facts = {"first": first, "standardised": standardised, "reinitialised": 2.4, "both": 2.4, "guess": 2.3}
+    facts = {"first": first, "standardised": standardised, "reinitialised": default, "both": default, "guess": 2.3}
     done = {"standardise": Experiment("standardise", "done", 0.1, facts)} if standardised is not None else {}
     loss = [first, *after] if after else [first] * 3 + [first + (end - first) * step / 30 for step in range(30)]
     return Training(signals={"loss": Series.of(loss)}, rows={"loss_call": [call], "batch": [batch]}, experiments=done)
@@ -110,7 +130,7 @@ FAULT = Fault(
     slug="init-scale-wrong",
     title="The start is far too large or too small",
     detect=detect,
-    needs=("loss", "loss_call"),
+    needs=("loss",),
     fix="Draw weights with variance 2 / fan-in (He) or 1 / fan-in (Glorot); an embedding tied to the output wants a deviation of 0.02.",
     severity="error",
     explains=("lr-too-high", "exploding-gradients", "saturated-units", "plateau-then-drop", "loss-noisy", "too-few-epochs", "loss-spike"),
@@ -121,7 +141,9 @@ FAULT = Fault(
         Example("healthy", _run(6.0, 5.9), "two and a half times guessing: odd, and usual"),
         Example("look-alike", _run(2.4, after=[400.0] * 30), "starts at guessing, thrown out by the first step: the rate"),
         Example("look-alike", _run(128.0, 2.4), "standardised inputs cure it: they are unscaled"),
-        Example("look-alike", _run(90.0, 88.0, kind="mse_loss"), "a regression whose targets are large"),
+        Example("sick", _run(6e5, 5e6, end=300.0, kind="", default=1.5), "a loss of its own, far from that of default starts"),
+        Example("healthy", _run(400.0, 390.0, kind="mse_loss", after=[0.1] * 60), "far from default starts, and learns"),
+        Example("look-alike", _run(90.0, 88.0, end=80.0, kind="mse_loss", default=89.0), "a regression whose targets are large"),
         Example("known miss", _run(9.0, 8.9), "four times too high"),
     ),
     plants=(
